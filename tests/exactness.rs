@@ -66,6 +66,7 @@ pub(super) fn request(dice: &mut Dice, engine: &Engine) -> Request {
     let stop = ["e", " a", "the", "zz", "\n"];
     let options = RequestOptions {
         speech: None,
+        audio: Vec::new(),
         images: Vec::new(),
         sampling: sampling(dice),
         sampling_defaults: dice.pick(&[SamplingDefaults::OpenAi, SamplingDefaults::Chat]),

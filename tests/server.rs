@@ -9,6 +9,7 @@ mod greedy;
 mod http;
 mod http_audio;
 mod http_clients;
+mod http_input_audio;
 mod http_load;
 mod http_pictures;
 mod image_urls;

@@ -1,6 +1,6 @@
 //! Conversations with an engine: their prompts, their streamed answers, and sessions that store them.
 
-mod pictures;
+mod media;
 mod prompt;
 mod session;
 mod start;

@@ -117,6 +117,9 @@ pub enum Error {
     /// A multimodal model cannot take images here: its tower or the files for it are unusable, or there is no memory for the tower.
     #[error("the model cannot take images: {0}")]
     Vision(String),
+    /// Like [`Error::Vision`], for audio.
+    #[error("the model cannot take audio: {0}")]
+    Hearing(String),
     /// An assumption of the code does not hold. This is a bug of this project, not of the caller.
     #[error("internal error, please report it: {0}")]
     Internal(String),

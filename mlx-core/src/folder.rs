@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::model::Architecture;
 use crate::model_name::display_name;
 
-use crate::processor::{NoImages, Processor};
+use crate::processor::{AudioProcessor, NoMedia, Processor};
 use crate::sampling::{SamplingOptions, TokenTable};
 use crate::sentence_transformers::{TextEmbedding, lowercases};
 use crate::speech::SpeechTokens;
@@ -32,7 +32,9 @@ pub struct ModelFolder {
     /// The format of tool calls, or the reason why tools are not supported.
     pub tools: Result<ToolSupport, String>,
     /// The image processor, or the reason why images are not supported.
-    pub images: Result<Processor, NoImages>,
+    pub images: Result<Processor, NoMedia>,
+    /// The audio processor, or the reason why audio is not supported.
+    pub audio: Result<AudioProcessor, NoMedia>,
     /// The sampling defaults of `generation_config.json`.
     pub sampling: SamplingOptions,
     /// The tokens that end a text.
@@ -84,6 +86,7 @@ impl ModelFolder {
             format: OutputFormat::detect(template.as_ref(), &tokenizer),
             tools: ToolSupport::detect(template.as_ref(), &tokenizer, None),
             images: Processor::load(path, &tokenizer),
+            audio: AudioProcessor::load(path, &tokenizer),
             embedding,
             cross_encoder,
             speech,

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use chat_format::Image;
 use chat_format::text::Tokenizer;
+use mlx_audio::SAMPLE_RATE;
 use mlx_files::Warnings;
 
 use crate::abilities::Abilities;
@@ -14,8 +15,8 @@ use crate::engine::{EngineOptions, MemoryFit, Speculate};
 use crate::error::Result;
 use crate::folder::{ModelFolder, expect_folder};
 
-use crate::model::{self, ModelSpec, VisionFootprint};
-use crate::processor::Processor;
+use crate::model::{self, AudioFootprint, ModelSpec, TowerFootprints, VisionFootprint};
+use crate::processor::{AudioProcessor, Processor};
 use crate::sampling::SamplingOptions;
 use crate::sentence_transformers::Pooling;
 use crate::weights::Kinds;
@@ -35,6 +36,8 @@ pub struct Inspection {
     pub adapters: Vec<AdapterSummary>,
     /// The vision tower, or the reason why images are not supported; `None` if there is no tower.
     pub vision: Option<Result<VisionSummary, String>>,
+    /// The audio tower, or the reason why audio is not supported; `None` if there is no tower.
+    pub audio: Option<Result<AudioSummary, String>>,
     /// Problems with optional files, or the reason why the tokenizer or the chat template is unusable.
     pub warnings: Warnings,
     /// The sampling values of `generation_config.json`.
@@ -85,6 +88,19 @@ pub struct VisionSummary {
     pub picture_bytes: u64,
 }
 
+/// An audio tower, and the costs of the longest clip.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AudioSummary {
+    /// The bytes of the tower on the device.
+    pub weight_bytes: u64,
+    /// The seconds of the longest clip.
+    pub max_seconds: u32,
+    /// The number of its tokens in a prompt.
+    pub clip_tokens: usize,
+    /// The bytes reserved for it in addition to its tokens.
+    pub clip_bytes: u64,
+}
+
 /// A model divided among several machines like this one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Partition {
@@ -100,7 +116,7 @@ pub fn divide(folder: &Path, options: &EngineOptions, ranks: usize, parallel: Pa
     expect_folder(folder)?;
     let budget = options.memory_budget.map_or_else(backend::default_memory_budget, Ok)?;
     let plan = distributed::plan(folder, options.weights()?, (ranks, parallel), budget)?;
-    let room = MemoryFit::of(&options.bounded(plan.spec.clone()), None, plan.vision, options)?;
+    let room = MemoryFit::of(&options.bounded(plan.spec.clone()), None, plan.towers, options)?;
     Ok(Partition { plan, room })
 }
 
@@ -108,8 +124,8 @@ pub fn divide(folder: &Path, options: &EngineOptions, ranks: usize, parallel: Pa
 pub fn needed_memory(folder: &Path, options: &EngineOptions) -> Result<u64> {
     let (spec, ..) = model::inspect_adapted(folder, &options.adapters, options.weights()?)?;
     let draft = survey_draft(folder, options)?;
-    let tower = model::inspect_vision(folder, options.weights()?).and_then(Result::ok);
-    MemoryFit::needed(&options.bounded(spec), draft.as_ref(), tower, options)
+    let towers = model::inspect_towers(folder, options.weights()?);
+    MemoryFit::needed(&options.bounded(spec), draft.as_ref(), towers, options)
 }
 
 /// Returns the spec of the draft model or draft head for the model in `folder`, if there is one.
@@ -133,10 +149,20 @@ pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
     let spec = options.bounded(spec);
     let draft = survey_draft(folder, options)?;
     let tower = model::inspect_vision(folder, options.weights()?).transpose();
-    let room = MemoryFit::of(&spec, draft.as_ref(), tower.as_ref().ok().copied().flatten(), options)?;
+    let ears = model::inspect_audio(folder, options.weights()?).transpose();
+    let towers = TowerFootprints {
+        vision: tower.as_ref().ok().copied().flatten(),
+        audio: ears.as_ref().ok().copied().flatten(),
+    };
+    let room = MemoryFit::of(&spec, draft.as_ref(), towers, options)?;
     let vision = match tower {
         Ok(None) => None,
         Ok(Some(tower)) => Some(VisionSummary::of(folder, tower)),
+        Err(error) => Some(Err(error.to_string())),
+    };
+    let audio = match ears {
+        Ok(None) => None,
+        Ok(Some(tower)) => Some(AudioSummary::of(folder, tower)),
         Err(error) => Some(Err(error.to_string())),
     };
     let mut warnings = Warnings::default();
@@ -155,6 +181,7 @@ pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
         embedding,
         adapters,
         vision,
+        audio,
         warnings,
         sampling,
         device,
@@ -171,9 +198,23 @@ impl VisionSummary {
         let example = example.map_err(|error| error.to_string())?;
         let resized = processor.resized(&example).map_err(|error| error.to_string())?;
         let pixels: usize = resized.parts.iter().map(|part| part.rgb().len()).sum();
-        let picture_bytes = tower.request(&resized.parts) + pixels as u64;
+        let picture_bytes = tower.request(resized.parts.iter()) + pixels as u64;
         let tokens = processor.expanded(vec![processor.image_token()], &[resized]);
         let picture_tokens = tokens.map_err(|error| error.to_string())?.len();
         Ok(Self { weight_bytes: tower.weight_bytes, picture_tokens, picture_bytes })
+    }
+}
+
+impl AudioSummary {
+    fn of(folder: &Path, tower: AudioFootprint) -> Result<Self, String> {
+        let tokenizer = Tokenizer::load(folder).map_err(|error| error.to_string())?;
+        let processor = AudioProcessor::load(folder, &tokenizer).map_err(|why| why.to_string())?;
+        let max_seconds = processor.max_seconds();
+        let samples = vec![0.0; max_seconds as usize * SAMPLE_RATE as usize];
+        let clip = processor.frames_of(samples).map_err(|error| error.to_string())?;
+        let tokens = processor.expanded(vec![processor.audio_token()], std::slice::from_ref(&clip));
+        let clip_tokens = tokens.map_err(|error| error.to_string())?.len();
+        let clip_bytes = tower.request(std::iter::once(&clip)) + clip.bytes() as u64;
+        Ok(Self { weight_bytes: tower.weight_bytes, max_seconds, clip_tokens, clip_bytes })
     }
 }

@@ -71,7 +71,7 @@ pub use chat_format::Message;
 pub use engine::{Engine, EngineOptions, Event, Generation, GenerationRequest as Request, RequestOptions};
 pub use folder::ModelFolder;
 pub use mlx_sys::{is_mlx_default, set_mlx_defaults};
-pub use processor::{NoImages, Processor, ResizedPicture};
+pub use processor::{AudioClip, AudioProcessor, NoMedia, NoTowers, Processor, ResizedPicture};
 pub use sampling::SamplingOptions;
 
 // For the front ends.

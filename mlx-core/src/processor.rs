@@ -1,22 +1,23 @@
-//! The image processors of multimodal models: the picture size that a model needs, and the tokens for a picture in the prompt. Invariant:
-//! pure. It reads config files and uses no device.
+//! The processors of multimodal models: the sizes of pictures and the frames of audio that a model needs, and their tokens in the prompt.
+//! Invariant: pure. It reads config files and uses no device.
 
+mod audio;
+mod clip;
 mod files;
 mod gemma4;
 mod grid;
 mod lfm2;
+mod no_media;
 mod pixtral;
 mod qwen;
 mod resized;
 
 use std::borrow::Cow;
-use std::fmt;
 use std::path::Path;
 
 use chat_format::text::Tokenizer;
 use chat_format::{Image, Pixels};
 use mlx_image::{Filter, resize};
-use serde::{Deserialize, Serialize};
 
 use self::gemma4::Gemma4;
 use self::lfm2::Lfm2;
@@ -25,7 +26,11 @@ use self::qwen::Qwen;
 use crate::config::Fields;
 use crate::error::{Error, Result};
 
+pub use audio::AudioProcessor;
+pub use clip::AudioClip;
+pub(crate) use clip::ClipFrames;
 pub(crate) use files::image_processor;
+pub use no_media::{NoMedia, NoTowers};
 pub use resized::ResizedPicture;
 
 /// The image processor of a multimodal model.
@@ -45,33 +50,6 @@ enum Kind {
     Lfm2(Box<Lfm2>),
     Pixtral(Pixtral),
     Qwen(Qwen),
-}
-
-/// The reason why a model cannot take pictures.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum NoImages {
-    /// The model is text-only, or its tower is not supported. A request with pictures is an error of the client.
-    Unsupported(String),
-    /// The tower, or a file that describes it, is unusable here. A request with pictures is valid.
-    Unusable(String),
-}
-
-impl NoImages {
-    /// Returns the error for a request with pictures.
-    pub(crate) fn error(&self) -> Error {
-        match self {
-            Self::Unsupported(why) => Error::request("images", why.as_str()),
-            Self::Unusable(why) => Error::Vision(why.clone()),
-        }
-    }
-}
-
-impl fmt::Display for NoImages {
-    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Self::Unsupported(why) | Self::Unusable(why) => out.write_str(why),
-        }
-    }
 }
 
 /// Families with similar towers and processors.
@@ -111,11 +89,8 @@ impl VisionFamily {
 
 impl Processor {
     /// Reads the settings from config.json and the processor's files. An error is the reason why images are not supported.
-    pub(crate) fn load(folder: &Path, tokenizer: &Tokenizer) -> Result<Self, NoImages> {
-        Self::read(folder, tokenizer).map_err(|error| match error {
-            Error::Request { message, .. } => NoImages::Unsupported(message),
-            other => NoImages::Unusable(other.to_string()),
-        })
+    pub(crate) fn load(folder: &Path, tokenizer: &Tokenizer) -> Result<Self, NoMedia> {
+        Self::read(folder, tokenizer).map_err(NoMedia::of)
     }
 
     fn read(folder: &Path, tokenizer: &Tokenizer) -> Result<Self> {

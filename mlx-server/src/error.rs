@@ -242,6 +242,11 @@ impl From<Error> for ApiError {
                 "vision_unavailable",
                 "the model cannot take images now; see the server's log",
             ),
+            Error::Hearing(_) => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "audio_unavailable",
+                "the model cannot take audio now; see the server's log",
+            ),
             // The template and the tokenizer loaded, so this conversation or text is at fault.
             Error::Template(message) => Self::field("messages", message),
             Error::Tokenizer(message) => Self::field("prompt", message),

@@ -2,6 +2,7 @@
 
 pub(crate) mod content;
 pub(crate) mod image;
+pub(crate) mod input_audio;
 pub(crate) mod mcp;
 pub(crate) mod messages;
 pub(crate) mod ollama;

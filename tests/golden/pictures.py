@@ -393,7 +393,7 @@ def build(name, family, folder):
     for key, value in sorted(state.items()):
         if key == "lm_head.weight" and family.config["tie_word_embeddings"]:
             continue
-        sees = any(part in key for part in ("vision_tower", "projector", "visual", "embed_vision"))
+        sees = any(part in key for part in ("vision_tower", "projector", "visual", "embed_vision", "audio"))
         shape = turned(key, np.empty(value.shape)).shape
         tensors[key] = tower_tensor(SEEDS.get(name, name), key, shape) if sees else families.random_tensor(family.text_of, key, shape)
     written, meant = packed(name, tensors) if "quantization" in family.config else (tensors, tensors)

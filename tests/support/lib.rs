@@ -5,6 +5,7 @@ pub mod deadly;
 pub mod golden;
 pub mod harmony;
 pub mod hub;
+pub mod input_audio;
 pub mod mcp;
 pub mod pictures;
 pub mod proxy;

@@ -164,7 +164,8 @@ pub fn question(engine: &Engine, images: &[&Image], text: &str) -> ChatPrompt {
 
 /// Returns options of a greedy request with log probabilities.
 pub fn options(prompt: &ChatPrompt, tokens: usize) -> RequestOptions {
-    RequestOptions { images: prompt.images.clone(), is_message: true, logprobs: Some(0), ..greedy(tokens) }
+    let (images, audio) = (prompt.images.clone(), prompt.audio.clone());
+    RequestOptions { images, audio, is_message: true, logprobs: Some(0), ..greedy(tokens) }
 }
 
 /// Submits a request for a greedy answer.

@@ -4,7 +4,8 @@
 use mlx_json::{Map, Value};
 
 use super::format::{CallFormat, Ids, WrittenCall};
-use super::message::{Message, Part, Role, ToolCall};
+use super::message::{Message, Role, ToolCall};
+use super::part::Part;
 use super::tool_support::ToolSupport;
 
 /// The letters and digits of ids.

@@ -241,7 +241,7 @@ impl fmt::Debug for Pixels {
 }
 
 /// Decodes base64 with or without padding. Whitespace is skipped.
-fn decoded(text: &str) -> Result<Vec<u8>, DecodeError> {
+pub(crate) fn decoded(text: &str) -> Result<Vec<u8>, DecodeError> {
     const ENGINE: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),

@@ -3,7 +3,8 @@
 //! functions, and a change affects nothing before the message that needs it, so that the prompt of a longer
 //! conversation begins with that of a shorter one.
 
-use super::message::{Message, Part, Role};
+use super::message::{Message, Role};
+use super::part::Part;
 
 /// A set of changes to a conversation. Each avoids something that a template may not support.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

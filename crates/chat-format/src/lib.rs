@@ -27,6 +27,7 @@
 //! # }
 //! ```
 
+mod audio;
 mod call_constraint;
 mod constraint;
 mod error;
@@ -37,6 +38,7 @@ mod json_type;
 mod layout;
 mod message;
 mod parser;
+mod part;
 pub mod renderer;
 mod template;
 pub mod text;
@@ -44,14 +46,16 @@ mod thought_tracker;
 mod tool;
 mod tool_support;
 
+pub use audio::Audio;
 pub use chat_template::RenderLimits;
 pub use constraint::{ConstraintSpec, Grammar, Marker, MarkerPiece, Preamble, Scope, Thoughts};
 pub use error::{Error, Result};
 pub use format::{CallFormat, Effort, OutputFormat, Thinking};
 pub use history::{ToolCallError, check_calls};
 pub use image::{Image, Pixels};
-pub use message::{Message, Part, Role, ToolCall};
+pub use message::{Message, Role, ToolCall};
 pub use parser::{ChatEvent, OutputParser};
+pub use part::Part;
 pub use template::{ChatTemplate, TemplateInput};
 pub use thought_tracker::ThoughtTracker;
 pub use tool::{Tool, ToolChoice, Tools, random_id};

@@ -4,8 +4,10 @@
 use mlx_json::Value;
 use serde::{Deserialize, Serialize};
 
-use crate::Image;
 use crate::error::{Error, Result};
+
+use crate::part::{Part, WirePart};
+use crate::{Audio, Image};
 
 /// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,34 +29,6 @@ impl Role {
     /// Returns true if the message contains instructions.
     pub fn is_instruction(self) -> bool {
         matches!(self, Self::System | Self::Developer)
-    }
-}
-
-/// A part of a message's content.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Part {
-    /// Text.
-    Text(String),
-    /// A picture.
-    Image(Image),
-}
-
-impl Part {
-    /// Returns the text, if it is one.
-    pub fn text(&self) -> Option<&str> {
-        match self {
-            Self::Text(text) => Some(text),
-            Self::Image(_) => None,
-        }
-    }
-
-    /// Returns the picture, if it is one.
-    pub fn image(&self) -> Option<&Image> {
-        match self {
-            Self::Text(_) => None,
-            Self::Image(image) => Some(image),
-        }
     }
 }
 
@@ -119,7 +93,12 @@ impl Message {
 
     /// Returns a user message with pictures before the text.
     pub fn user_with(images: Vec<Image>, text: impl Into<String>) -> Self {
-        let parts = images.into_iter().map(Part::Image).chain([Part::Text(text.into())]).collect();
+        Self::user_about(images.into_iter().map(Part::Image).collect(), text)
+    }
+
+    /// Returns a user message with these parts before the text.
+    pub fn user_about(mut parts: Vec<Part>, text: impl Into<String>) -> Self {
+        parts.push(Part::Text(text.into()));
         Self { parts, ..Self::user("") }
     }
 
@@ -137,6 +116,11 @@ impl Message {
     /// Returns its pictures in order.
     pub fn images(&self) -> impl Iterator<Item = &Image> {
         self.parts.iter().filter_map(Part::image)
+    }
+
+    /// Returns its audio in order.
+    pub fn audio(&self) -> impl Iterator<Item = &Audio> {
+        self.parts.iter().filter_map(Part::audio)
     }
 
     /// Appends to the last part if that is text, else adds a part.
@@ -158,6 +142,10 @@ impl Message {
                 "content",
                 "holds an image; images are only valid in messages of role user or tool",
             ));
+        }
+        if self.audio().next().is_some() && self.role != Role::User {
+            let message = "holds audio; audio is only valid in messages of role user";
+            return Err(Error::request("content", message));
         }
         if self.reasoning.is_some() && !is_assistant {
             return Err(Error::request("reasoning_content", "is only valid in assistant messages"));
@@ -201,35 +189,10 @@ struct Wire {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(untagged, expecting = "content must be a text or a list of parts of type text or image")]
+#[serde(untagged, expecting = "content must be a text or a list of parts of type text, image or audio")]
 enum Content {
     Text(String),
     Parts(Vec<WirePart>),
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
-enum WirePart {
-    Text { text: String },
-    Image { image: Image },
-}
-
-impl From<Part> for WirePart {
-    fn from(part: Part) -> Self {
-        match part {
-            Part::Text(text) => Self::Text { text },
-            Part::Image(image) => Self::Image { image },
-        }
-    }
-}
-
-impl From<WirePart> for Part {
-    fn from(part: WirePart) -> Self {
-        match part {
-            WirePart::Text { text } => Self::Text(text),
-            WirePart::Image { image } => Self::Image(image),
-        }
-    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -32,8 +32,8 @@ impl Calls {
 
     /// Returns true if checking the request takes no time worth a thread.
     pub(crate) fn is_quick(request: &Request) -> bool {
-        let RequestOptions { images, constraint, exact, .. } = request.options.as_ref();
-        images.is_empty() && constraint.is_none() && *exact != Some(true)
+        let RequestOptions { images, audio, constraint, exact, .. } = request.options.as_ref();
+        images.is_empty() && audio.is_empty() && constraint.is_none() && *exact != Some(true)
     }
 
     pub(crate) fn check(&self, call: u64, request: Request) {

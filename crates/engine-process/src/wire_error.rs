@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The fields, options, variables and values that an error can name. An unknown one, which only a child of another version could send, becomes
 /// part of the message.
-const NAMES: [&str; 35] = [
+const NAMES: [&str; 37] = [
     "HF_ENDPOINT",
     "HF_HOME",
     "a hidden state",
@@ -15,6 +15,7 @@ const NAMES: [&str; 35] = [
     "a score",
     "adapters",
     "an embedding",
+    "audio",
     "choice",
     "constraint",
     "content",
@@ -27,6 +28,7 @@ const NAMES: [&str; 35] = [
     "image",
     "images",
     "input",
+    "input_audio",
     "json_schema",
     "kv_bits",
     "logit_bias",
@@ -56,6 +58,7 @@ pub(crate) enum WireError {
     Tokenizer(String),
     Sampling(String),
     Vision(String),
+    Hearing(String),
     Mlx(String),
     Internal(String),
     EngineStopped(String),
@@ -84,6 +87,7 @@ impl From<Error> for WireError {
             Error::Tokenizer(message) => Self::Tokenizer(message),
             Error::Sampling(message) => Self::Sampling(message),
             Error::Vision(message) => Self::Vision(message),
+            Error::Hearing(message) => Self::Hearing(message),
             Error::Mlx(message) => Self::Mlx(message),
             Error::Internal(message) => Self::Internal(message),
             Error::EngineStopped(message) => Self::EngineStopped(message),
@@ -126,6 +130,7 @@ impl From<WireError> for Error {
             WireError::Tokenizer(message) => Self::Tokenizer(message),
             WireError::Sampling(message) => Self::Sampling(message),
             WireError::Vision(message) => Self::Vision(message),
+            WireError::Hearing(message) => Self::Hearing(message),
             WireError::Mlx(message) => Self::Mlx(message),
             WireError::Internal(message) => Self::Internal(message),
             WireError::Distributed(message) => Self::Distributed(message),
@@ -180,6 +185,7 @@ mod tests {
                 Error::Array(text()),
                 Error::Mlx(text()),
                 Error::Vision(text()),
+                Error::Hearing(text()),
                 Error::Internal(text()),
                 Error::EngineStopped(text()),
                 Error::Distributed(text()),

@@ -34,6 +34,7 @@ fn flag(field: &str) -> String {
         "content" => "the message".to_owned(),
         "name" => "ORG/NAME".to_owned(),
         "image" | "images" => "--image".to_owned(),
+        "input_audio" => "the audio".to_owned(),
         "adapters" => "--adapter".to_owned(),
         "prompt_cache" => "--prompt-cache-dir".to_owned(),
         "dry_sequence_breakers" => "--dry-sequence-breaker".to_owned(),

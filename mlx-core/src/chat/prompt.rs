@@ -8,10 +8,11 @@ use chat_format::renderer::Renderer;
 use chat_format::text::{EncodeLimit, Encoded, Pause, Tokenizer};
 use chat_format::{ChatTemplate, Message, Pixels, RenderLimits, TemplateInput};
 
-use super::pictures::{ExpandedPrompt, Pictures};
+use super::media::{ExpandedPrompt, Media};
 use super::turns::{COUNTED, PromptOrLowerBound, Rendered, fit_to_limit, turns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::processor::AudioClip;
 
 /// The policy for a conversation that outgrows the context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,10 +54,12 @@ impl FromStr for ContextPolicy {
 pub struct ChatPrompt {
     /// The output of the template.
     pub text: String,
-    /// The tokens of the text, with one per picture row.
+    /// The tokens of the text, with one per row of a picture or of audio.
     pub tokens: Vec<u32>,
     /// The value for [`crate::engine::RequestOptions::images`].
     pub images: Vec<Pixels>,
+    /// The value for [`crate::engine::RequestOptions::audio`].
+    pub audio: Vec<AudioClip>,
     /// The indices of the messages that were dropped.
     pub dropped: Range<usize>,
     /// The value for [`crate::engine::RequestOptions::n_keep`].
@@ -64,8 +67,8 @@ pub struct ChatPrompt {
 }
 
 impl ChatPrompt {
-    fn whole(Rendered { text, tokens, images }: Rendered) -> Self {
-        Self { text, tokens, images, dropped: 0..0, n_keep: None }
+    fn whole(Rendered { text, tokens, images, audio }: Rendered) -> Self {
+        Self { text, tokens, images, audio, dropped: 0..0, n_keep: None }
     }
 }
 
@@ -89,7 +92,7 @@ pub fn chat_prompt_within(
     let of = |messages: &[Message]| TemplateInput { messages: messages.to_vec(), ..input.clone() };
     let limit = context - reserved_for_answer(context, max_tokens);
     let fitted = fit_to_limit(&input.messages, limit, |messages, most| prompts.within(&of(messages), most))?;
-    let Rendered { text, tokens, images } = fitted.prompt;
+    let Rendered { text, tokens, images, audio } = fitted.prompt;
     let n_keep = match policy {
         ContextPolicy::Slide => {
             let all = |messages: &[Message]| Ok(prompts.whole(&of(messages))?.tokens);
@@ -97,7 +100,7 @@ pub fn chat_prompt_within(
         }
         _ => None,
     };
-    Ok(ChatPrompt { text, tokens, images, dropped: fitted.dropped, n_keep })
+    Ok(ChatPrompt { text, tokens, images, audio, dropped: fitted.dropped, n_keep })
 }
 
 /// Returns the prompt of a conversation, even if it does not fit. Calls `pause` during the work.
@@ -114,7 +117,7 @@ fn reserved_for_answer(context: usize, max_tokens: Option<usize>) -> usize {
 struct Prompts<'a> {
     renderer: Renderer<'a>,
     tokenizer: &'a Tokenizer,
-    pictures: Option<Pictures<'a>>,
+    media: Option<Media<'a>>,
     context: usize,
 }
 
@@ -128,30 +131,30 @@ impl<'a> Prompts<'a> {
         };
         let tools = folder.tools.as_ref().ok();
         let renderer = Renderer { template, tools, limits: RenderLimits::default(), pause };
-        let pictures = Pictures::of(engine, &input.messages, pause)?;
-        Ok(Self { renderer, tokenizer: &folder.tokenizer, pictures, context: engine.spec().context_length })
+        let media = Media::of(engine, &input.messages, pause)?;
+        Ok(Self { renderer, tokenizer: &folder.tokenizer, media, context: engine.spec().context_length })
     }
 
-    /// Returns the whole prompt, even if it does not fit. Fails only if the pictures exceed the context.
+    /// Returns the whole prompt, even if it does not fit. Fails only if pictures and audio exceed the context.
     fn whole(&self, input: &TemplateInput) -> Result<Rendered> {
         let text = self.renderer.text(input)?;
         let limit = EncodeLimit { pause: self.renderer.pause, ..EncodeLimit::NONE };
         let tokens = self.tokenizer.encode_chat_within(&text, &limit)?.whole()?;
         let context = self.context;
         self.placed(text, tokens, input)?.within(usize::MAX).map_err(|counted| {
-            let message = format!("has images of {counted}; the model's context holds {context}");
+            let message = format!("has images or audio of {counted}; the model's context holds {context}");
             Error::context_length("prompt", counted.tokens(), context, message)
         })
     }
 
     fn placed(&self, text: String, tokens: Vec<u32>, input: &TemplateInput) -> Result<PromptOrLowerBound> {
-        let placed = match &self.pictures {
-            Some(pictures) => pictures.placed(tokens, &input.messages)?,
-            None => ExpandedPrompt::Whole(tokens, Vec::new()),
+        let placed = match &self.media {
+            Some(media) => media.placed(tokens, &input.messages)?,
+            None => ExpandedPrompt::Whole(tokens, Vec::new(), Vec::new()),
         };
         Ok(match placed {
-            ExpandedPrompt::Whole(tokens, images) => {
-                PromptOrLowerBound::Tokens(Rendered { text, tokens, images })
+            ExpandedPrompt::Whole(tokens, images, audio) => {
+                PromptOrLowerBound::Tokens(Rendered { text, tokens, images, audio })
             }
             ExpandedPrompt::AtLeast(fewest) => PromptOrLowerBound::AtLeast(fewest),
         })

@@ -9,8 +9,7 @@ use std::path::Path;
 
 use chat_format::text::NO_PAUSE;
 use chat_format::{
-    ChatTemplate, Image, Message, Part, Role, TemplateInput, Thinking, ToolCall, ToolChoice, Tools,
-    check_calls,
+    ChatTemplate, Message, Part, Role, TemplateInput, Thinking, ToolCall, ToolChoice, Tools, check_calls,
 };
 use mlx_files::write_privately;
 
@@ -199,14 +198,15 @@ impl ChatSession {
 
     /// Adds a user message and starts the answer. If that fails, nothing is added.
     pub fn ask(&mut self, text: &str) -> Result<Answer<'_>> {
-        self.ask_about(Vec::new(), text)
+        self.ask_about(Vec::<Part>::new(), text)
     }
 
-    /// Like [`ask`](Self::ask), with pictures before the text.
-    pub fn ask_about(&mut self, images: Vec<Image>, text: &str) -> Result<Answer<'_>> {
+    /// Like [`ask`](Self::ask), with pictures or audio before the text.
+    pub fn ask_about(&mut self, parts: Vec<impl Into<Part>>, text: &str) -> Result<Answer<'_>> {
+        let parts = parts.into_iter().map(Into::into).collect();
         // Replaces a message if its answer was interrupted before the first word.
         let unanswered = self.messages.pop_if(|last| self.is_unanswered && last.role == Role::User);
-        self.messages.push(Message::user_with(images, text));
+        self.messages.push(Message::user_about(parts, text));
         match self.start(&ToolChoice::Auto) {
             Ok(stream) => Ok(Answer::new(self, stream)),
             Err(error) => {
@@ -249,18 +249,20 @@ impl ChatSession {
 
     /// Replaces the text of the last user message and starts the answer. If that fails, nothing changes.
     pub fn edit(&mut self, text: &str) -> Result<Answer<'_>> {
-        let last = self.last_question_index().map(|last| self.messages[last].images().cloned().collect());
-        self.edit_about(last.unwrap_or_default(), text)
+        let last = self.last_question_index().map_or(&[][..], |last| &self.messages[last].parts);
+        let parts: Vec<Part> = last.iter().filter(|part| part.text().is_none()).cloned().collect();
+        self.edit_about(parts, text)
     }
 
-    /// Like [`edit`](Self::edit), and replaces the pictures.
-    pub fn edit_about(&mut self, images: Vec<Image>, text: &str) -> Result<Answer<'_>> {
+    /// Like [`edit`](Self::edit), and replaces the pictures and audio.
+    pub fn edit_about(&mut self, parts: Vec<impl Into<Part>>, text: &str) -> Result<Answer<'_>> {
+        let parts = parts.into_iter().map(Into::into).collect();
         if self.last_question_index().is_none() {
             return Err(Error::request("edit", "there is no message to change"));
         }
         let before = (self.messages.clone(), self.is_unanswered);
         self.undo()?;
-        self.messages.push(Message::user_with(images, text));
+        self.messages.push(Message::user_about(parts, text));
         match self.start(&ToolChoice::Auto) {
             Ok(stream) => Ok(Answer::new(self, stream)),
             Err(error) => {

@@ -56,7 +56,9 @@ impl AnswerRequest<'_> {
         let of_tools = tools.constraint(engine, options.constraint.as_ref())?;
         let tools_constrain = of_tools.is_some();
         options.constraint = of_tools.or(options.constraint);
-        (options.images, options.n_keep) = (std::mem::take(&mut prompt.images), prompt.n_keep);
+        (options.images, options.audio) =
+            (std::mem::take(&mut prompt.images), std::mem::take(&mut prompt.audio));
+        options.n_keep = prompt.n_keep;
         (options.is_message, options.is_continued) = (true, input.continue_final_message);
         let parser = if input.continue_final_message { parser.continuing() } else { parser };
         Ok(AnswerStart { prompt, options, tools_constrain, parser })

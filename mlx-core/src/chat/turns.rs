@@ -7,14 +7,15 @@ use std::ops::Range;
 use chat_format::{Message, Pixels, Role};
 
 use crate::error::{Error, Result};
+use crate::processor::AudioClip;
 
 /// Turns are dropped in strides of 1/`STRIDE` of the limit. Within a stride all prompts start at the same message, so that their prefix can
 /// be reused.
 const STRIDE: usize = 4;
 /// Approximate bytes of text per token. Only its consistency from turn to turn matters.
 const BYTES_PER_TOKEN: usize = 3;
-/// Approximate bytes of text that take as many tokens as a picture.
-const BYTES_OF_PICTURE: usize = 1000 * BYTES_PER_TOKEN;
+/// Approximate bytes of text that take as many tokens as a picture or half a minute of audio.
+const BYTES_OF_MEDIUM: usize = 1000 * BYTES_PER_TOKEN;
 /// Approximate bytes that a template writes around a message.
 const BYTES_AROUND: usize = 32;
 
@@ -30,6 +31,8 @@ pub(super) struct Rendered {
     pub(super) tokens: Vec<u32>,
     /// Its pictures.
     pub(super) images: Vec<Pixels>,
+    /// Its audio.
+    pub(super) audio: Vec<AudioClip>,
 }
 
 /// A conversation that fits.
@@ -141,8 +144,10 @@ fn cuts(messages: &[Message], turns: &[Range<usize>], limit: usize) -> Vec<usize
 }
 
 fn size(messages: &[Message]) -> usize {
-    let pictures = |message: &Message| message.images().count() * BYTES_OF_PICTURE;
-    messages.iter().map(|message| message.text_bytes() + pictures(message) + BYTES_AROUND).sum()
+    let media = |message: &Message| {
+        message.parts.iter().filter(|part| part.text().is_none()).count() * BYTES_OF_MEDIUM
+    };
+    messages.iter().map(|message| message.text_bytes() + media(message) + BYTES_AROUND).sum()
 }
 
 #[cfg(test)]
@@ -162,6 +167,7 @@ mod tests {
             text: String::new(),
             tokens: vec![0; count(messages)],
             images: Vec::new(),
+            audio: Vec::new(),
         }))
     }
 

@@ -10,7 +10,7 @@ use crate::cache::{SequenceState, Variant};
 use crate::error::Result;
 use crate::model::part::{self, Watch};
 use crate::model::{
-    self, Decoder, DecoderConfig, Footprint, LayerBytes, LayerConfig, ModelPart, ModelSpec, VisionFootprint,
+    self, Decoder, DecoderConfig, Footprint, LayerBytes, LayerConfig, ModelPart, ModelSpec, TowerFootprints,
 };
 use crate::quantization::QuantizationConfig;
 use crate::weights::{Shard as ShardPlace, WeightPolicy, Weights};
@@ -29,16 +29,16 @@ pub(super) struct Divided {
     /// The whole model.
     spec: ModelSpec,
     bytes: LayerBytes,
-    /// The footprint of its vision tower, which runs on rank 0.
-    vision: Option<VisionFootprint>,
+    /// The footprints of its towers, which run on rank 0.
+    towers: TowerFootprints,
 }
 
 impl Divided {
     /// Reads the headers of the files in `folder`.
     pub(super) fn open(folder: &Path, policy: WeightPolicy) -> Result<Self> {
         let (spec, config, bytes) = part::inspect_layers(folder, policy)?;
-        let vision = model::inspect_vision(folder, policy).and_then(Result::ok);
-        Ok(Self { folder: folder.to_path_buf(), policy, config, spec, bytes, vision })
+        let towers = model::inspect_towers(folder, policy);
+        Ok(Self { folder: folder.to_path_buf(), policy, config, spec, bytes, towers })
     }
 
     /// The whole model.
@@ -61,14 +61,14 @@ impl Divided {
         self.bytes.float
     }
 
-    /// The footprint of its vision tower.
-    pub(super) fn vision(&self) -> Option<VisionFootprint> {
-        self.vision
+    /// The footprints of its towers.
+    pub(super) fn towers(&self) -> TowerFootprints {
+        self.towers
     }
 
     /// True if a machine's layers may begin with this one. Layers that add features of pictures must be on rank 0.
     pub(super) fn may_begin_at(&self, layer: usize) -> bool {
-        let pictured = self.vision.map_or(0, |vision| vision.row_width() / self.spec.hidden_size - 1);
+        let pictured = self.towers.vision.map_or(0, |vision| vision.row_width() / self.spec.hidden_size - 1);
         (layer == 0 || layer >= pictured) && self.config.may_begin_at(layer)
     }
 

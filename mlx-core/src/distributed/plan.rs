@@ -9,7 +9,7 @@ use super::parallel::Parallel;
 use super::split::split;
 use crate::error::{Error, Result};
 use crate::freed::cache_limit;
-use crate::model::{ModelSpec, VisionFootprint};
+use crate::model::{ModelSpec, TowerFootprints};
 use crate::weights::WeightPolicy;
 
 /// The division of a model among equal machines.
@@ -29,8 +29,8 @@ pub struct Plan {
     pub is_mixture: bool,
     /// The spec of the model for an engine on rank 0.
     pub(crate) spec: ModelSpec,
-    /// The footprint of its vision tower.
-    pub(crate) vision: Option<VisionFootprint>,
+    /// The footprints of its towers.
+    pub(crate) towers: TowerFootprints,
 }
 
 /// The share of one machine.
@@ -48,7 +48,7 @@ pub struct Share {
 fn ranges(divided: &Divided, budgets: &[u64]) -> Result<Vec<Range<usize>>> {
     let (may_begin, is_enough) =
         (|layer| divided.may_begin_at(layer), |range: &Range<usize>| divided.extend_states(range));
-    let ends = divided.parts().ends + divided.vision().map_or(0, |vision| vision.weight_bytes);
+    let ends = divided.parts().ends + divided.towers().weight_bytes();
     split(&divided.parts().layers, ends, budgets, may_begin, is_enough).ok_or_else(|| {
         let message = format!(
             "is {}; the {} layers of this model cannot be divided among that many machines",
@@ -97,7 +97,7 @@ pub(crate) fn plan(
     let room = |share: &Share| (budget - cache_limit(budget)).saturating_sub(share.weight_bytes);
     spec.remote_capacity = shares[1..].iter().map(room).zip(1..).min();
     let hidden_bytes = divided.spec().hidden_size as u64 * divided.float_bytes();
-    let vision = divided.vision();
+    let towers = divided.towers();
     // Pipeline: to each machine and back, in sequence. Tensor: to all at once, then around the ring for each sum, and back at the end. Two
     // machines exchange halves of a sum and then of the result; more pass on whole terms.
     let (crossings, token_bytes) = match parallel {
@@ -109,5 +109,5 @@ pub(crate) fn plan(
         }
     };
     let is_mixture = divided.is_mixture();
-    Ok(Plan { parallel, shares, crossings, hidden_bytes, token_bytes, is_mixture, spec, vision })
+    Ok(Plan { parallel, shares, crossings, hidden_bytes, token_bytes, is_mixture, spec, towers })
 }

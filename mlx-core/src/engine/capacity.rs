@@ -11,7 +11,7 @@ use crate::engine::schedule::Need;
 use crate::engine::schedule::chunks::Chunks;
 use crate::error::{Error, Result};
 use crate::freed::{budget_for, cache_limit};
-use crate::model::{AttentionWork, Footprint, ModelSpec, VisionFootprint};
+use crate::model::{AttentionWork, Footprint, ModelSpec, TowerFootprints};
 
 /// The number of tokens by which the reservation of a request without a token limit grows.
 const GROWTH: usize = 1024;
@@ -23,8 +23,8 @@ pub(in crate::engine) struct Capacity {
     passes: Passes,
     /// The footprint and chunks of the draft model.
     draft: Option<(Footprint, Chunks)>,
-    /// The footprint of the vision tower.
-    vision: Option<VisionFootprint>,
+    /// The footprints of the towers that can be used.
+    towers: TowerFootprints,
     /// All bytes that the engine may use, excluding those of freed arrays.
     pub(in crate::engine) budget: u64,
     /// The bytes of the budget for weights and for the activations of every step.
@@ -68,7 +68,8 @@ impl Capacity {
         let drafting = draft.map_or(0, |draft| drafting(draft, passes));
         let fixed = spec.weight_bytes + drafting + step + footprint.pass(chunks.shared_rows()) + other_bytes;
         let draft = draft.map(|draft| (draft.footprint, passes.chunks_of(draft)));
-        let capacity = Self { spec: spec.clone(), passes, draft, vision: None, budget, fixed };
+        let capacity =
+            Self { spec: spec.clone(), passes, draft, towers: TowerFootprints::default(), budget, fixed };
         let minimum = capacity.sequence(1).total();
         if fixed + minimum > budget {
             let needed = budget_for(fixed + minimum);
@@ -84,13 +85,30 @@ impl Capacity {
         Ok(capacity)
     }
 
-    /// Returns the capacity with a vision tower, or `None` if it does not fit. This machine's budget is `total_budget` bytes.
-    pub(in crate::engine) fn with_vision(&self, vision: VisionFootprint, total_budget: u64) -> Option<Self> {
-        let fixed = self.fixed + vision.weight_bytes;
+    /// Returns the capacity with another tower, or `None` if it does not fit. `with` adds the tower. This machine's budget is `total_budget`
+    /// bytes.
+    pub(in crate::engine) fn with_tower(
+        &self,
+        with: impl FnOnce(&mut TowerFootprints),
+        total_budget: u64,
+    ) -> Option<Self> {
+        let mut towers = self.towers;
+        with(&mut towers);
+        let weight_bytes = towers.weight_bytes() - self.towers.weight_bytes();
+        let fixed = self.fixed + weight_bytes;
         // A budget that another machine limits is not reduced by weights that only this machine holds.
-        let budget = (self.budget + vision.weight_bytes).min(total_budget - cache_limit(total_budget));
+        let budget = (self.budget + weight_bytes).min(total_budget - cache_limit(total_budget));
         let fits = fixed + self.sequence(1).total() <= budget;
-        fits.then(|| Self { vision: Some(vision), budget, fixed, ..self.clone() })
+        fits.then(|| Self { towers, budget, fixed, ..self.clone() })
+    }
+
+    /// Returns the capacity with those of these towers that fit.
+    pub(in crate::engine) fn with_towers(self, towers: TowerFootprints, total_budget: u64) -> Self {
+        let seeing = towers.vision.and_then(|it| self.with_tower(|all| all.vision = Some(it), total_budget));
+        let capacity = seeing.unwrap_or(self);
+        let hearing =
+            towers.audio.and_then(|it| capacity.with_tower(|all| all.audio = Some(it), total_budget));
+        hearing.unwrap_or(capacity)
     }
 
     /// Returns the minimum number of bytes of a state with this many positions.
@@ -103,9 +121,9 @@ impl Capacity {
         self.spec.footprint.checkpoint()
     }
 
-    /// Returns the bytes of the weights, including the vision tower's.
+    /// Returns the bytes of the weights, including those of the towers.
     pub(in crate::engine) fn weights(&self) -> u64 {
-        self.spec.weight_bytes + self.vision.map_or(0, |vision| vision.weight_bytes)
+        self.spec.weight_bytes + self.towers.weight_bytes()
     }
 
     /// Returns the bytes that all requests share.
@@ -147,13 +165,14 @@ impl Capacity {
         need
     }
 
-    /// Returns the bytes of a request that do not depend on its length: the tables of its constraint, its pictures with their features, and
-    /// the activations of the tower for one picture.
+    /// Returns the bytes of a request that do not depend on its length: the tables of its constraint, its pictures and clips
+    /// with their features, and the activations of each tower for one of them.
     fn other_bytes(&self, request: &CheckedRequest) -> u64 {
         let matcher = if request.constraint.is_some() { MATCHER_BYTES as u64 } else { 0 };
-        let images = request.pictures.images();
-        let pictures = self.vision.map_or(0, |vision| vision.request(images));
-        matcher + pictures + request.pictures.bytes() as u64
+        let media = &request.media;
+        let pictures = self.towers.vision.map_or(0, |vision| vision.request(media.pictures()));
+        let clips = self.towers.audio.map_or(0, |audio| audio.request(media.clips()));
+        matcher + pictures + clips + media.bytes() as u64
     }
 
     /// Refuses a request that could not run even if it were the only one. A request without a token limit is limited to what fits.
@@ -235,7 +254,7 @@ pub(in crate::engine) fn last_that_fits(limit: usize, fits: impl Fn(usize) -> bo
 
 /// Returns the maximum number of tokens by which an undivided picture lengthens a chunk.
 fn undivided(request: &CheckedRequest) -> usize {
-    request.pictures.undivided().longest()
+    request.media.undivided().longest()
 }
 
 /// The memory reserved for a sequence.

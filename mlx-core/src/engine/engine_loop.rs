@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use super::admission::{Admission, Submission};
 use super::capacity::Capacity;
+use super::media::EncoderCache;
 use super::options::{EngineOptions, Exactness};
 use super::output::Accepted;
 use super::panic_guard::PanicGuard;
-use super::pictures::EncoderCache;
 use super::prefix::{Prefixes, share};
 use super::run::device::Device;
 use super::run::runner::Runner;
@@ -161,7 +161,7 @@ impl EngineLoop {
 
     /// Encodes pictures and shifts contexts before the passes of a plan. Sequences that fail here leave the plan.
     fn prepare(&mut self, plan: &mut StepPlan) {
-        let encoded = self.runner.encode_images(plan, &mut self.sequences);
+        let encoded = self.runner.encode_media(plan, &mut self.sequences);
         self.recover(encoded.fault);
         self.fail(encoded.failed);
         if !self.runner.has_begun(plan) {

@@ -19,7 +19,7 @@ use super::stats::EngineStats;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::{Loaded, Model, ModelSpec};
-use crate::processor::{NoImages, Processor};
+use crate::processor::{AudioProcessor, NoMedia, Processor};
 
 /// A running engine. Clones share it. It stops when the last clone and the last [`Generation`] are dropped.
 #[derive(Clone)]
@@ -66,7 +66,7 @@ impl Engine {
         load: impl FnOnce() -> Result<Box<dyn Model>> + Send + 'static,
     ) -> Result<Self> {
         let load = move |options: &EngineOptions, folder, gauges| {
-            let loaded = Loaded { models: vec![load()?], mtp: None, vision: None };
+            let loaded = Loaded { models: vec![load()?], mtp: None, vision: None, audio: None };
             launch::decoder(loaded, folder, options, gauges)
         };
         Self::start_models(folder, options, Box::new(load))
@@ -79,8 +79,12 @@ impl Engine {
             tracing::warn!("{warning}");
         }
         let (engine, facts) = LocalEngine::start(Arc::clone(&folder), options, load)?;
-        if let Err(NoImages::Unusable(why)) = image_processor(&folder, facts.no_vision.as_ref()) {
-            tracing::warn!(why, "the model cannot take images");
+        let no_images = usable(&folder.images, facts.no_towers.vision.as_ref()).err();
+        let no_audio = usable(&folder.audio, facts.no_towers.audio.as_ref()).err();
+        for (kind, why) in [("images", no_images), ("audio", no_audio)] {
+            if let Some(NoMedia::Unusable(why)) = why {
+                tracing::warn!(why, "the model cannot take {kind}");
+            }
         }
         Ok(Self::new(folder, facts, options.exact, Body::Local(Box::new(engine))))
     }
@@ -92,8 +96,8 @@ impl Engine {
         facts: RemoteFacts,
         engine: Arc<dyn RemoteEngine>,
     ) -> Self {
-        let RemoteFacts { specs, exactness, no_vision } = facts;
-        let facts = Facts { specs, exactness, no_vision };
+        let RemoteFacts { specs, exactness, no_towers } = facts;
+        let facts = Facts { specs, exactness, no_towers };
         Self::new(folder, facts, exact, Body::Remote(engine))
     }
 
@@ -105,8 +109,8 @@ impl Engine {
 
     /// Returns the facts about the model that a handle in another process needs.
     pub fn facts(&self) -> RemoteFacts {
-        let Facts { specs, exactness, no_vision } = &self.shared.facts;
-        RemoteFacts { specs: specs.clone(), exactness: *exactness, no_vision: no_vision.clone() }
+        let Facts { specs, exactness, no_towers } = &self.shared.facts;
+        RemoteFacts { specs: specs.clone(), exactness: *exactness, no_towers: no_towers.clone() }
     }
 
     /// Creates a handle without an adapter from the shared state.
@@ -142,7 +146,17 @@ impl Engine {
     /// If the model cannot take pictures; the error says why. [`Error::Vision`] means that it could with other files or a larger memory
     /// budget.
     pub fn image_processor(&self) -> Result<&Processor> {
-        image_processor(&self.shared.folder, self.shared.facts.no_vision.as_ref()).map_err(NoImages::error)
+        let no_tower = self.shared.facts.no_towers.vision.as_ref();
+        usable(&self.shared.folder.images, no_tower).map_err(NoMedia::for_images)
+    }
+
+    /// Returns the audio processor of the model.
+    ///
+    /// # Errors
+    /// If the model cannot take audio; the error says why. [`Error::Hearing`] means that it could with other files or a larger memory budget.
+    pub fn audio_processor(&self) -> Result<&AudioProcessor> {
+        let no_tower = self.shared.facts.no_towers.audio.as_ref();
+        usable(&self.shared.folder.audio, no_tower).map_err(NoMedia::for_audio)
     }
 
     /// Returns the model's shape and size, with the adapter's if this handle has one.
@@ -208,6 +222,9 @@ impl Engine {
     pub fn request(&self, prompt: Vec<u32>, options: &RequestOptions) -> Result<GenerationRequest> {
         if !options.images.is_empty() {
             self.image_processor()?;
+        }
+        if !options.audio.is_empty() {
+            self.audio_processor()?;
         }
         let body = match &self.shared.body {
             Body::Local(engine) => {
@@ -321,13 +338,13 @@ pub fn open_folder(folder: &Path, options: &EngineOptions) -> Result<Arc<ModelFo
     Ok(Arc::new(folder))
 }
 
-/// Returns the image processor of a folder, if the vision tower can be used.
-fn image_processor<'a>(
-    folder: &'a ModelFolder,
-    no_vision: Option<&'a NoImages>,
-) -> Result<&'a Processor, &'a NoImages> {
-    let processor = folder.images.as_ref()?;
-    no_vision.map_or(Ok(processor), Err)
+/// Returns a processor if its tower can be used.
+fn usable<'a, P>(
+    processor: &'a Result<P, NoMedia>,
+    no_tower: Option<&'a NoMedia>,
+) -> Result<&'a P, &'a NoMedia> {
+    let processor = processor.as_ref()?;
+    no_tower.map_or(Ok(processor), Err)
 }
 
 /// Returns a number from 1 that no other engine has.

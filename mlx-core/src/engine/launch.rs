@@ -10,8 +10,8 @@ use super::encoding::{self, EncoderCapacity, EncoderWorker};
 use super::engine_loop::{EngineLoop, Message, Resources};
 use super::jobs::JobLoop;
 use super::listening::{self, ListeningCapacity, ListeningWorker};
+use super::media::EncoderCache;
 use super::options::{EngineOptions, Exactness};
-use super::pictures::EncoderCache;
 use super::request::CheckedRequest;
 use super::run::device::Device;
 use super::run::memory_budget;
@@ -21,7 +21,7 @@ use super::stats::Gauges;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::{Loaded, ModelSpec, TextEncoder, Whisper};
-use crate::processor::NoImages;
+use crate::processor::NoTowers;
 
 /// The loop of an engine.
 pub(super) enum LoadedLoop {
@@ -76,7 +76,7 @@ pub(super) struct Ready {
     pub(super) exactness: Exactness,
     pub(super) capacity: EngineCapacity,
     pub(super) drafter: Option<ModelDrafter>,
-    pub(super) no_vision: Option<NoImages>,
+    pub(super) no_towers: NoTowers,
 }
 
 /// Creates the loop of a decoder.
@@ -86,10 +86,11 @@ pub(super) fn decoder(
     options: &EngineOptions,
     gauges: Arc<Gauges>,
 ) -> Result<(LoadedLoop, Ready)> {
-    let vision = loaded.vision.take();
+    let (vision, audio) = (loaded.vision.take(), loaded.audio.take());
     let EngineModels { models, draft } = choose(loaded, options, &folder)?;
     let (device, capacity) = Device::new(models, draft.as_ref().map(|it| it.0.spec()), options)?;
-    let (vision, capacity) = memory_budget::with_vision(capacity, vision, memory_budget::budget(options)?);
+    let budget = memory_budget::budget(options)?;
+    let (towers, no_towers, capacity) = memory_budget::with_towers(capacity, vision, audio, budget);
     let new = |(model, kind)| DraftModel::new(model, kind, options, device.vocabulary());
     let draft = draft.map(new).transpose()?;
     let disk = device.saved_prefixes(options, &folder)?;
@@ -98,9 +99,9 @@ pub(super) fn decoder(
         exactness: device.exactness(0, false),
         capacity: EngineCapacity::Decoder(Box::new(capacity.clone())),
         drafter: draft.as_ref().map(DraftModel::kind),
-        no_vision: vision.as_ref().err().cloned(),
+        no_towers,
     };
-    let encoder_cache = EncoderCache::new(vision.ok(), device.vocabulary());
+    let encoder_cache = EncoderCache::new(towers, device.vocabulary());
     let resources = Resources { device, draft_model: draft, encoder_cache, capacity, disk };
     // `EngineLoop::new` sets the gauges before the first call of `stats`.
     let engine = EngineLoop::new(resources, folder, options, gauges)?;
@@ -120,7 +121,7 @@ pub(super) fn encoder(
         exactness: Exactness::Sampling,
         capacity: EngineCapacity::Encoder(capacity.clone()),
         drafter: None,
-        no_vision: Some(NoImages::Unsupported("cannot be given to an encoder".to_owned())),
+        no_towers: NoTowers::for_all("cannot be given to an encoder"),
     };
     let memory = capacity.memory;
     let worker = EncoderWorker::new(encoder, capacity);
@@ -143,7 +144,7 @@ pub(super) fn listening(
         exactness: Exactness::Bit,
         capacity: EngineCapacity::Listening(capacity.clone()),
         drafter: None,
-        no_vision: Some(NoImages::Unsupported("cannot be given to a speech recognizer".to_owned())),
+        no_towers: NoTowers::for_all("cannot be given to a speech recognizer"),
     };
     let (memory, running) = (capacity.memory, options.max_running.clamp(1, listening::MAX_RUNNING));
     let worker = ListeningWorker::new(model, (folder, context), capacity);

@@ -22,7 +22,7 @@ use super::stats::{EngineStats, Gauges};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::{self, ModelSpec};
-use crate::processor::NoImages;
+use crate::processor::NoTowers;
 
 /// The maximum number of prompt tokens of waiting sequences that are not in the scheduler yet: 256 MB of ids.
 const MOST_WAITING_TOKENS: usize = 64 << 20;
@@ -52,8 +52,7 @@ pub(super) struct Facts {
     pub(super) specs: Vec<ModelSpec>,
     /// The exactness of requests that are not exact.
     pub(super) exactness: Exactness,
-    /// The reason why the model's vision tower cannot be used, if it cannot.
-    pub(super) no_vision: Option<NoImages>,
+    pub(super) no_towers: NoTowers,
 }
 
 /// A function that loads the models of an engine and creates its loop.
@@ -121,9 +120,9 @@ impl LocalEngine {
             .name("engine".into())
             .spawn(work)
             .map_err(|error| Error::EngineStopped(format!("its thread could not start: {error}")))?;
-        let Ready { specs, exactness, capacity, drafter, no_vision } =
+        let Ready { specs, exactness, capacity, drafter, no_towers } =
             loaded.recv().map_err(|_| Error::EngineStopped("loading the model panicked".into()))??;
-        let facts = Facts { specs, exactness, no_vision };
+        let facts = Facts { specs, exactness, no_towers };
         let engine = Self {
             folder,
             exact,

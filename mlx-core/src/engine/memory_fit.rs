@@ -9,7 +9,7 @@ use super::run::memory_budget;
 use super::schedule::Need;
 use crate::error::{Error, Result};
 use crate::freed::budget_for;
-use crate::model::{ModelSpec, VisionFootprint};
+use crate::model::{ModelSpec, TowerFootprints};
 
 /// Lengths of a short chat, a long chat and a chat about files, in tokens.
 const LENGTHS: [usize; 3] = [2048, 8192, 32768];
@@ -43,7 +43,7 @@ impl MemoryFit {
     pub(crate) fn needed(
         spec: &ModelSpec,
         draft: Option<&ModelSpec>,
-        vision: Option<VisionFootprint>,
+        towers: TowerFootprints,
         options: &EngineOptions,
     ) -> Result<u64> {
         let options = EngineOptions { memory_budget: Some(BOUNDLESS), ..options.clone() };
@@ -56,16 +56,16 @@ impl MemoryFit {
             return Ok(budget_for(capacity.memory.fixed + capacity.need().total()));
         }
         let capacity = memory_budget::capacity(spec, draft, &options)?;
-        let capacity = vision.and_then(|it| capacity.with_vision(it, BOUNDLESS)).unwrap_or(capacity);
+        let capacity = capacity.with_towers(towers, BOUNDLESS);
         Ok(budget_for(capacity.fixed + capacity.sequence(LONG_CHAT.min(spec.context_length)).total()))
     }
 
-    /// Estimates the memory of an engine with these options, a draft model and a vision tower. If they do not fit, it omits the tower, and
-    /// it omits a draft model that the options do not name.
+    /// Estimates the memory of an engine with these options, a draft model and towers. If they do not fit, it omits the towers, and it omits
+    /// a draft model that the options do not name.
     pub fn of(
         spec: &ModelSpec,
         draft: Option<&ModelSpec>,
-        vision: Option<VisionFootprint>,
+        towers: TowerFootprints,
         options: &EngineOptions,
     ) -> Result<Self> {
         let budget = memory_budget::budget(options)?;
@@ -84,7 +84,7 @@ impl MemoryFit {
             Err(error @ Error::Option { .. }) => return Ok(Self::refused(budget, &error)),
             Err(other) => return Err(other),
         };
-        let capacity = vision.and_then(|vision| capacity.with_vision(vision, budget)).unwrap_or(capacity);
+        let capacity = capacity.with_towers(towers, budget);
         let shared = capacity.shared();
         let longest =
             last_that_fits(spec.context_length + 1, |tokens| capacity.sequence(tokens).total() <= shared);

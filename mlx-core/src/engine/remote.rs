@@ -11,7 +11,7 @@ use super::request::RequestOptions;
 use super::stats::EngineStats;
 use crate::error::{Error, Result};
 use crate::model::ModelSpec;
-use crate::processor::NoImages;
+use crate::processor::NoTowers;
 use serde::{Deserialize, Serialize};
 
 /// An engine in another process. Dropping it ends the engine.
@@ -61,8 +61,8 @@ pub struct RemoteFacts {
     pub specs: Vec<ModelSpec>,
     /// The exactness of requests that are not exact.
     pub exactness: Exactness,
-    /// The reason why the model's vision tower cannot be used, if it cannot.
-    pub no_vision: Option<NoImages>,
+    /// The reasons why towers of the model cannot be used.
+    pub no_towers: NoTowers,
 }
 
 impl RemoteFacts {

@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::client::{Client, Priority};
 use super::constraint::{Compiled, Grammars, Target, ThoughtLimit, check as check_constraint, check_form};
 use super::drafters::Speculate;
+use super::media::Media;
 use super::options::Exactness;
-use super::pictures::Pictures;
 use super::resume::Resume;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::ModelSpec;
+use crate::processor::AudioClip;
 use crate::sampling::{MAX_TOP_LOGPROBS, SamplingDefaults, SamplingOptions, SamplingParams};
 use crate::sentence_transformers::Poolings;
 use crate::speech::SpeechWindow;
@@ -50,6 +51,9 @@ pub struct RequestOptions {
     /// The pictures of the prompt, in order and in the size that the model expects; see [`Processor::resized`](crate::Processor::resized).
     /// The prompt contains one picture token for each of their rows.
     pub images: Vec<Pixels>,
+    /// The audio clips of the prompt, in order; see [`AudioProcessor::clip`](crate::AudioProcessor::clip). The prompt contains one audio token
+    /// for each of their rows.
+    pub audio: Vec<AudioClip>,
     /// The window of audio of a [`Task::Transcribe`].
     pub speech: Option<SpeechWindow>,
     /// The sampling parameters.
@@ -125,7 +129,7 @@ impl RequestOptions {
 #[derive(Debug, Clone)]
 pub(super) struct CheckedRequest {
     pub(super) prompt: Vec<u32>,
-    pub(super) pictures: Pictures,
+    pub(super) media: Media,
     /// The audio to turn into text.
     pub(super) speech: Option<SpeechWindow>,
     pub(super) params: SamplingParams,
@@ -195,7 +199,8 @@ impl CheckedRequest {
         }
         check_prompt(&prompt, max_tokens, options.n_keep, spec)?;
         options.check_form()?;
-        let pictures = Pictures::of(&prompt, &options.images, options.n_keep.is_some(), folder)?;
+        let given = (&options.images[..], &options.audio[..]);
+        let media = Media::of(&prompt, given, options.n_keep.is_some(), folder)?;
         check_bias(&options.sampling.logit_bias, spec)?;
         check_speech(options, spec)?;
         let end_tokens = if options.ignore_eos { Vec::new() } else { folder.end_tokens.clone() };
@@ -244,7 +249,7 @@ impl CheckedRequest {
             thoughts,
             detokenizer,
             resume: Resume::default(),
-            pictures,
+            media,
             speech: options.speech.clone(),
             prompt,
         })
@@ -272,7 +277,7 @@ impl CheckedRequest {
     /// Returns the size of the request while it waits, in tokens. Pictures and audio count by their bytes.
     pub(super) fn weight(&self) -> usize {
         let audio = self.speech.as_ref().map_or(0, |speech| speech.features.bytes());
-        self.prompt.len() + self.resume.tokens.len() + (self.pictures.bytes() + audio) / size_of::<u32>()
+        self.prompt.len() + self.resume.tokens.len() + (self.media.bytes() + audio) / size_of::<u32>()
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod embedding;
 mod guess_rate;
-mod pictures;
+mod media;
 mod prepare;
 mod prompt_score;
 mod sequences;
@@ -20,9 +20,9 @@ use super::drafters::draft_state::DraftState;
 use super::drafters::hidden_rows::HiddenRows;
 use super::drafters::{DraftCounts, ModelDrafter, SequenceDrafts};
 use super::event::{Event, FinishReason};
+use super::media::Media;
 use super::miss::Miss;
 use super::outlet::Outlet;
-use super::pictures::Pictures;
 use super::request::{CheckedRequest, Limits};
 use super::schedule::Need;
 use super::schedule::plan::{Chunk, Next, Phase, SequenceView, StateView};
@@ -43,7 +43,7 @@ pub(super) use self::text::{OutputText, Piece};
 /// A request that the engine works on.
 pub(super) struct Sequence {
     pub(super) history: TokenHistory,
-    pub(super) pictures: Pictures,
+    pub(super) media: Media,
     /// The keys by which prompts are compared: the tokens of the prompt, with a picture's number at the positions of its rows. `None` if
     /// the prompt must not be compared.
     keys: Option<Vec<u32>>,
@@ -94,7 +94,7 @@ pub(super) struct Run {
     pub(super) state: SequenceState,
     /// An unfinished prefill pass, with layers that have not been issued.
     pub(super) pass: Option<Pass>,
-    /// Features of pictures that have rows left to compute.
+    /// Features of pictures and clips that have rows left to compute.
     pub(super) features: BTreeMap<usize, Hidden>,
     pub(super) wait: Wait,
     /// The state of the draft model.
@@ -155,7 +155,7 @@ impl Sequence {
             text: OutputText::new(request.detokenizer, stop, &history),
             history,
             keys: None,
-            pictures: request.pictures,
+            media: request.media,
             sampler,
             limits: request.limits,
             reader: PromptReader {
@@ -251,7 +251,7 @@ impl Sequence {
             length: self.history.len(),
             state,
             forced_boundaries: self.checkpoints.cuts(state.seen),
-            undivided: self.pictures.undivided().clone(),
+            undivided: self.media.undivided().clone(),
             growth,
             exact: self.limits.exact,
             adapter: self.limits.adapter,
@@ -346,6 +346,7 @@ impl Sequence {
         Usage {
             prompt_tokens: self.history.prompt_length(),
             cached_tokens: self.cached_tokens,
+            audio_tokens: self.media.audio_rows(),
             completion_tokens: self.history.generated().len(),
             repeated_tokens: 0,
             drafts: self.earlier_drafts

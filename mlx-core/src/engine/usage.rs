@@ -12,6 +12,8 @@ pub struct Usage {
     pub prompt_tokens: usize,
     /// Prompt tokens that were reused from a cache.
     pub cached_tokens: usize,
+    /// Prompt tokens that are rows of audio.
+    pub audio_tokens: usize,
     /// Drawn tokens, including the one that ended the text.
     pub completion_tokens: usize,
     /// Drawn tokens at the end of the text that repeat a loop; 0 if the text does not end in a loop.

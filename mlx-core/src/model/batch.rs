@@ -23,7 +23,7 @@ pub enum Input {
         /// `[T, hidden]`
         hidden: Array,
     },
-    /// Token ids, `[T]`, and rows of pictures at these ascending indices of the pass. The first `hidden` numbers of a row replace the embedding
+    /// Token ids, `[T]`, and rows of pictures or audio at these ascending indices of the pass. The first `hidden` numbers of a row replace the embedding
     /// of its token. Each further `hidden` numbers are added after one of the first layers.
     Pictured {
         /// `[T]`
@@ -192,6 +192,13 @@ impl Batch {
     #[must_use]
     pub fn per_span(self) -> Self {
         Self { per_span: true, ..self }
+    }
+
+    /// Marks these ascending rows with features as audio. Unlike rows of a picture, they attend like text in all models.
+    #[must_use]
+    pub(crate) fn with_audio(mut self, rows: &[usize]) -> Self {
+        self.picture_rows.retain(|row| rows.binary_search(row).is_err());
+        self
     }
 
     /// Returns hidden states after the last layer even if no logits are needed.

@@ -6,9 +6,11 @@ mod architecture;
 mod attention;
 mod attention_beside_mamba2;
 mod attention_work;
+mod audio;
 mod batch;
 mod block;
 mod causal_conv;
+mod clipped_linear;
 mod config;
 mod decoder;
 mod dense_and_experts;
@@ -65,6 +67,7 @@ pub use attention::{
 };
 pub use attention_beside_mamba2::BesideMamba2Config;
 pub use attention_work::AttentionWork;
+pub use audio::{AudioFootprint, AudioTower, TowerFootprints};
 pub use batch::{Batch, Input, LogitRows, Span};
 pub use config::{BlockConfig, DecoderConfig, LayerConfig};
 pub(crate) use decoder::Decoder;
@@ -222,6 +225,22 @@ pub struct Loaded {
     pub mtp: Option<Result<Box<dyn Model>>>,
     /// The vision tower, or the reason that it cannot be loaded. `None` if the model has none.
     pub vision: Option<Result<Vision>>,
+    /// The audio tower, or the reason that it cannot be loaded. `None` if the model has none.
+    pub audio: Option<Result<AudioTower>>,
+}
+
+impl Loaded {
+    /// Returns these models with the towers in `folder`.
+    pub(crate) fn with_towers(
+        models: Vec<Box<dyn Model>>,
+        mtp: Option<Result<Box<dyn Model>>>,
+        folder: &Path,
+        policy: WeightPolicy,
+    ) -> Self {
+        let (vision, audio) =
+            (vision::load_if_present(folder, policy), audio::load_if_present(folder, policy));
+        Self { models, mtp, vision, audio }
+    }
 }
 
 /// Loads the model in `folder`, the same model with each of `adapters`, and its MTP head if `with_mtp`.
@@ -234,7 +253,7 @@ pub fn load_adapted(
 ) -> Result<Loaded> {
     if adapters.is_empty() && !with_mtp {
         let models = vec![load(folder, policy, progress)?];
-        return Ok(Loaded { models, mtp: None, vision: vision::load_if_present(folder, policy) });
+        return Ok(Loaded::with_towers(models, None, folder, policy));
     }
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, config) = family::read(&fields)?;
@@ -262,7 +281,7 @@ pub fn load_adapted(
         Ok(head.map(|head| Box::new(head) as Box<dyn Model>))
     };
     let mtp = if with_mtp { mtp().transpose() } else { None };
-    Ok(Loaded { models, mtp, vision: vision::load_if_present(folder, policy) })
+    Ok(Loaded::with_towers(models, mtp, folder, policy))
 }
 
 /// Rejects float types that experts do not support, before any weight is read.
@@ -318,15 +337,23 @@ pub fn check_config(folder: &Path) -> Result<()> {
     QuantizationConfig::read(&fields).map(drop)
 }
 
-/// Loads the tower of [`Loaded::vision`].
-pub(crate) fn load_vision(folder: &Path, policy: WeightPolicy) -> Option<Result<Vision>> {
-    vision::load_if_present(folder, policy)
-}
-
 /// Reads only the file headers. Returns the memory of the tower of [`Loaded::vision`], or the reason that it cannot be loaded. `None` if
 /// the model has none.
 pub fn inspect_vision(folder: &Path, policy: WeightPolicy) -> Option<Result<VisionFootprint>> {
     vision::survey(folder, policy)
+}
+
+/// Like [`inspect_vision`], for the tower of [`Loaded::audio`].
+pub fn inspect_audio(folder: &Path, policy: WeightPolicy) -> Option<Result<AudioFootprint>> {
+    audio::survey(folder, policy)
+}
+
+/// Reads only the file headers. Returns the memory of the towers that can be loaded.
+pub fn inspect_towers(folder: &Path, policy: WeightPolicy) -> TowerFootprints {
+    TowerFootprints {
+        vision: inspect_vision(folder, policy).and_then(Result::ok),
+        audio: inspect_audio(folder, policy).and_then(Result::ok),
+    }
 }
 
 /// Reads only the file headers. Returns the properties of the head of [`Loaded::mtp`]; `None` if the model has none.

@@ -101,6 +101,8 @@ pub(crate) struct Capabilities {
     pub(crate) tools: bool,
     /// True if the model takes images, as far as its folder shows.
     pub(crate) vision: bool,
+    /// True if the model takes audio in chats, as far as its folder shows.
+    pub(crate) audio: bool,
     /// True if the model marks its reasoning.
     pub(crate) reasoning: bool,
 }
@@ -237,6 +239,7 @@ impl Entry {
             chat: folder.template.is_some(),
             tools: folder.tools.is_ok(),
             vision: folder.images.is_ok(),
+            audio: folder.audio.is_ok(),
             reasoning: folder.format.has_thoughts(),
         };
         let read = || match self.with_loaded(|loaded| of(loaded.engine.folder())) {
@@ -246,9 +249,12 @@ impl Entry {
             }
         };
         let capabilities = *self.capabilities.get_or_init(read);
-        // A vision tower may also fail to load, because it is damaged or memory is short.
-        let vision = self.with_loaded(|loaded| loaded.engine.image_processor().is_ok());
-        Capabilities { vision: vision.unwrap_or(capabilities.vision), ..capabilities }
+        // A tower may also fail to load, because it is damaged or memory is short.
+        let towers = self.with_loaded(|loaded| {
+            (loaded.engine.image_processor().is_ok(), loaded.engine.audio_processor().is_ok())
+        });
+        let (vision, audio) = towers.unwrap_or((capabilities.vision, capabilities.audio));
+        Capabilities { vision, audio, ..capabilities }
     }
 
     /// Returns a lease of the loaded model, if its engine is ready. After its files have changed, a model is leased only while it is in use. So

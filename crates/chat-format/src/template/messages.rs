@@ -74,14 +74,14 @@ impl MessageForm {
         Value::Object(object)
     }
 
-    /// Text parts are joined, since most templates only accept a text. Templates with image support accept parts.
+    /// Text parts are joined, since most templates only accept a text. Templates with image or audio support accept parts.
     fn content(self, message: &Message) -> Value {
         if let (Some(reasoning), ReasoningForm::Part) = (&message.reasoning, self.reasoning) {
             let thinking =
                 Value::object([("type", "thinking".into()), ("thinking", reasoning.as_str().into())]);
             return std::iter::once(thinking).chain(message.parts.iter().map(part)).collect();
         }
-        if message.images().next().is_some() {
+        if message.parts.iter().any(|part| part.text().is_none()) {
             return message.parts.iter().map(part).collect();
         }
         if message.parts.is_empty() && self.null_content { Value::Null } else { message.text().into() }
@@ -106,6 +106,7 @@ fn part(part: &Part) -> Value {
     match part {
         Part::Text(text) => Value::object([("type", "text".into()), ("text", text.as_str().into())]),
         Part::Image(_) => Value::object([("type", "image".into())]),
+        Part::Audio(_) => Value::object([("type", "audio".into())]),
     }
 }
 

@@ -29,7 +29,7 @@ impl EngineLoop {
             let earlier = std::mem::take(&mut request.resume.tokens);
             let mut sequence = Sequence::new(request, outlet, reservation, &self.folder);
             replay(&mut sequence, &earlier);
-            self.runner.number_pictures(&mut sequence);
+            self.runner.number_media(&mut sequence);
             self.speculation.prepare(&mut sequence);
             let (adapter, exact) = (sequence.adapter(), sequence.exact());
             let nothing_to_do = sequence.limits.max_tokens == 0 && !sequence.reader.is_on();

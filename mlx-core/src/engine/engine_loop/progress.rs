@@ -13,7 +13,7 @@ impl EngineLoop {
         }
         let chunks = plan.prefill.iter().flat_map(|prefill| &prefill.chunks);
         let mut prompts = chunks.filter_map(|chunk| self.sequences.find(chunk.id));
-        let is_measured = prompts.all(|sequence| sequence.pictures.is_empty());
+        let is_measured = prompts.all(|sequence| sequence.media.is_empty());
         let expected = self.admission.expected(plan).filter(|_| is_measured);
         self.progress.work(expected.map(Duration::from_secs_f64), &self.gauges);
     }

@@ -24,7 +24,7 @@ impl Sequence {
 
     /// Marks the last possible checkpoint at or before `length`, if it is after the `known` positions.
     pub(super) fn mark_after(&mut self, length: usize, known: usize, device: &Device) {
-        let place = device.reusable_blocks(length, self.exact(), self.pictures.undivided());
+        let place = device.reusable_blocks(length, self.exact(), self.media.undivided());
         if place > known {
             self.checkpoints.mark(place);
         }

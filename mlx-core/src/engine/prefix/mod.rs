@@ -97,7 +97,7 @@ impl Prefixes {
         if sequence.reader.is_on() || !self.store.is_on() {
             return None;
         }
-        let reusable = |length| device.reusable(length, sequence.exact(), sequence.pictures.undivided());
+        let reusable = |length| device.reusable(length, sequence.exact(), sequence.media.undivided());
         let keys = sequence.prompt_keys()?;
         let lookup = PrefixQuery { prompt: &keys, tiers: sequence.readable_tiers(), reusable: &reusable };
         let (known, miss) = self.store.find(&lookup);
@@ -138,7 +138,7 @@ impl Prefixes {
         disk.request(Request {
             id,
             // The positions after a picture are not saved.
-            prompt: sequence.before_pictures(sequence.history.prompt_length()).to_vec(),
+            prompt: sequence.before_media(sequence.history.prompt_length()).to_vec(),
             tiers: sequence.readable_tiers(),
             exact: sequence.exact().then_some(device.chunks),
             known,
@@ -250,7 +250,7 @@ impl Prefixes {
                 if let Some(disk) = self.disk.as_mut().filter(|_| state.variant() == Variant::default()) {
                     let needed = state.needs_checkpoints();
                     let states = state.checkpoints().chain([length]).filter(|_| needed).collect();
-                    disk.queue(tier, sequence.before_pictures(length), states);
+                    disk.queue(tier, sequence.before_media(length), states);
                 }
                 self.store.insert(tier, &keys, state);
             }

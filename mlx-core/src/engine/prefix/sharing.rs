@@ -127,7 +127,7 @@ fn shared(own: &Sequence, other: &Sequence, device: &Device) -> usize {
         return mine.len();
     }
     let common = mine.iter().zip(theirs.iter()).take_while(|(mine, theirs)| mine == theirs).count();
-    let (common, undivided) = (common.min(mine.len() - 1), own.pictures.undivided());
+    let (common, undivided) = (common.min(mine.len() - 1), own.media.undivided());
     // There are no checkpoints between chunk boundaries.
     if device.needs_checkpoints() {
         device.reusable_blocks(common, true, undivided)

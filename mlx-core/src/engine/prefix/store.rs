@@ -128,11 +128,14 @@ impl PrefixStore {
         folder: &ModelFolder,
     ) -> Option<Miss> {
         let ((kept_token, kept_length), &token) = found.divergence.zip(prompt.get(found.common))?;
-        // Numbers of pictures are not tokens.
-        let token_of = |key: u32| match &folder.images {
-            Ok(processor) if folder.tokenizer.token(key).is_none() => processor.image_token(),
-            _ => key,
+        // Numbers of pictures and clips are not tokens.
+        let placeholder = match (&folder.images, &folder.audio) {
+            (Ok(images), _) => Some(images.image_token()),
+            (_, Ok(audio)) => Some(audio.audio_token()),
+            _ => None,
         };
+        let token_of =
+            |key: u32| placeholder.filter(|_| folder.tokenizer.token(key).is_none()).unwrap_or(key);
         let (token, kept_token) = (token_of(token), token_of(kept_token));
         let text = |token| folder.tokenizer.decode(&[token], false);
         let miss = PrefixMiss {

@@ -14,7 +14,7 @@ impl Sequence {
         let Some(run) = self.run.as_mut().filter(|_| is_on) else { return Ok(room) };
         let length = run.state.offset();
         let marked = self.checkpoints.is_marked(length);
-        let keeps_bits = !exact || device.chunk_boundary(length, self.pictures.undivided()) == length;
+        let keeps_bits = !exact || device.chunk_boundary(length, self.media.undivided()) == length;
         if !length.is_multiple_of(BLOCK) || !keeps_bits || length > prompt {
             return Ok(room);
         }

@@ -9,7 +9,7 @@ use crate::distributed::{self, OnLoss, Workers};
 use crate::engine::drafters::Speculate;
 use crate::engine::options::EngineOptions;
 use crate::error::{Error, Result};
-use crate::model::{self, Loaded};
+use crate::model::Loaded;
 use crate::weights::Progress;
 
 impl Device {
@@ -42,8 +42,7 @@ pub(in crate::engine) fn load_divided(
         monitor.map(|monitor| -> OnLoss { Arc::new(move |message: &str| monitor.lost_machine(message)) });
     let (policy, budget) = (options.weights()?, budget(options)?);
     let model = distributed::load(folder, workers, policy, budget, on_loss.as_ref(), progress)?;
-    let vision = model::load_vision(folder, options.weights()?);
-    Ok(Loaded { models: vec![model], mtp: None, vision })
+    Ok(Loaded::with_towers(vec![model], None, folder, options.weights()?))
 }
 
 impl EngineOptions {

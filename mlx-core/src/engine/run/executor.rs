@@ -211,7 +211,7 @@ impl Device {
             let drafted = plan.drafted(*id);
             let draft = sequence.drafts.iter().flat_map(|it| &it.draft.tokens).take(drafted).copied();
             let rows = std::iter::once(newest).chain(draft).collect();
-            let shift = sequence.pictures.shift_at(sequence.history.len());
+            let shift = sequence.media.shift_at(sequence.history.len());
             let promised = sequence.reservation.tokens.min(self.context()) + spare;
             let state = &mut sequence.running().state;
             state.set_position_shift(shift);
@@ -299,7 +299,7 @@ impl Device {
             self.shift_if_full(&mut sequence.running().state, n_keep)?;
         }
         for (chunk, sequence) in chunks.iter().zip(running.iter_mut()) {
-            let shift = sequence.pictures.shift_at(chunk.range.start);
+            let shift = sequence.media.shift_at(chunk.range.start);
             sequence.running().state.set_position_shift(shift);
         }
         let mut spans = Vec::with_capacity(chunks.len());
@@ -307,11 +307,21 @@ impl Device {
             let start = sequence.running().state.offset();
             let logits = if chunk.ends_prompt { LogitRows::Last } else { LogitRows::None };
             let tokens = &sequence.history.tokens()[chunk.range.clone()];
-            let pictures = sequence.features_within(&chunk.range)?;
-            let positions = sequence.pictures.positions(&chunk.range);
-            let shift = sequence.pictures.shift_at(chunk.range.start);
+            let features = sequence.features_within(&chunk.range)?;
+            let audio = sequence.media.audio_within(&chunk.range);
+            let positions = sequence.media.positions(&chunk.range);
+            let shift = sequence.media.shift_at(chunk.range.start);
             let needs_hidden = sequence.reader.is_on() || keeps_hidden(sequence, chunk);
-            spans.push(PrefillChunk { tokens, start, logits, needs_hidden, pictures, positions, shift });
+            spans.push(PrefillChunk {
+                tokens,
+                start,
+                logits,
+                needs_hidden,
+                features,
+                audio,
+                positions,
+                shift,
+            });
         }
         match spans.as_slice() {
             [only] if chunks[0].replay => self.begin_replay(adapter, only),

@@ -6,12 +6,13 @@ use super::row_check::MAX_ROWS;
 use crate::backend::default_memory_budget;
 use crate::engine::capacity::{Capacity, Passes, drafting};
 use crate::engine::drafters::{ANSWERS_BYTES, Speculate};
+use crate::engine::media::Towers;
 use crate::engine::options::EngineOptions;
 use crate::engine::schedule::chunks::Chunks;
 use crate::error::{Error, Result};
 use crate::freed::budget_for;
-use crate::model::{Model, ModelSpec, Vision};
-use crate::processor::NoImages;
+use crate::model::{AudioTower, Model, ModelSpec, Vision};
+use crate::processor::{NoMedia, NoTowers};
 
 /// Returns the capacity with these models and an optional draft model. All models except the first are versions of it with adapters.
 pub(in crate::engine) fn of_models(
@@ -49,21 +50,49 @@ fn in_bits(spec: &ModelSpec, bits: Option<u8>) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// Returns the vision tower of a model, or the reason why it cannot be used, and the capacity with it. This machine's budget is `budget`
-/// bytes.
-pub(in crate::engine) fn with_vision(
+/// Returns the towers of a model that can be used, the reasons for the others, and the capacity with the towers. This machine's budget is
+/// `budget` bytes.
+pub(in crate::engine) fn with_towers(
     capacity: Capacity,
     vision: Option<Result<Vision>>,
+    audio: Option<Result<AudioTower>>,
     budget: u64,
-) -> (Result<Vision, NoImages>, Capacity) {
-    let unusable = match vision {
-        None => NoImages::Unsupported("cannot be given to a model without a vision tower".to_owned()),
-        Some(Err(error)) => NoImages::Unusable(error.to_string()),
-        Some(Ok(vision)) => match capacity.with_vision(vision.footprint(), budget) {
-            Some(capacity) => return (Ok(vision), capacity),
-            None => NoImages::Unusable(format!(
-                "the vision tower needs {}, but only {} remain besides the model; raise the memory budget",
-                size(vision.footprint().weight_bytes),
+) -> (Towers, NoTowers, Capacity) {
+    let bytes = |vision: &Vision| vision.footprint().weight_bytes;
+    let fit = |capacity: &Capacity, vision: &Vision| {
+        let footprint = vision.footprint();
+        capacity.with_tower(|all| all.vision = Some(footprint), budget)
+    };
+    let (vision, capacity) = with_tower(capacity, "vision", vision, bytes, fit);
+    let bytes = |audio: &AudioTower| audio.footprint().weight_bytes;
+    let fit = |capacity: &Capacity, audio: &AudioTower| {
+        let footprint = audio.footprint();
+        capacity.with_tower(|all| all.audio = Some(footprint), budget)
+    };
+    let (audio, capacity) = with_tower(capacity, "audio", audio, bytes, fit);
+    let missing = NoTowers { vision: vision.as_ref().err().cloned(), audio: audio.as_ref().err().cloned() };
+    (Towers { vision: vision.ok(), audio: audio.ok() }, missing, capacity)
+}
+
+/// Returns a tower, or the reason why it cannot be used, and the capacity with it.
+fn with_tower<T>(
+    capacity: Capacity,
+    kind: &str,
+    tower: Option<Result<T>>,
+    bytes: impl Fn(&T) -> u64,
+    fit: impl Fn(&Capacity, &T) -> Option<Capacity>,
+) -> (Result<T, NoMedia>, Capacity) {
+    let unusable = match tower {
+        None => {
+            let article = if kind == "audio" { "an" } else { "a" };
+            NoMedia::Unsupported(format!("cannot be given to a model without {article} {kind} tower"))
+        }
+        Some(Err(error)) => NoMedia::Unusable(error.to_string()),
+        Some(Ok(tower)) => match fit(&capacity, &tower) {
+            Some(capacity) => return (Ok(tower), capacity),
+            None => NoMedia::Unusable(format!(
+                "the {kind} tower needs {}, but only {} remain besides the model; raise the memory budget",
+                size(bytes(&tower)),
                 size(capacity.shared())
             )),
         },
@@ -146,7 +175,8 @@ mod tests {
         let mut tower = model::inspect_vision(&folder, policy).expect("it sees").expect("it can be loaded");
         tower.weight_bytes = 500 * MIB;
         let capacity = capacity(&spec, Some(&draft), &options).expect("there is room");
-        let seeing = |given: u64| capacity.with_vision(tower, given).map(|it| it.shared());
+        let seeing =
+            |given: u64| capacity.with_tower(|all| all.vision = Some(tower), given).map(|it| it.shared());
         assert!(near(seeing(4096 * MIB).expect("there is room"), beside));
         // If this machine has the least memory, its capacity shrinks.
         let small = seeing(2700 * MIB).expect("there is room");

@@ -1,4 +1,4 @@
-//! Prompt chunks as the rows of a pass: their tokens, and rows of pictures that replace embeddings.
+//! Prompt chunks as the rows of a pass: their tokens, and rows of pictures and audio that replace embeddings.
 
 use super::device::Device;
 use crate::array;
@@ -14,8 +14,10 @@ pub(in crate::engine) struct PrefillChunk<'a> {
     pub(in crate::engine) logits: LogitRows,
     /// True if its hidden states after the last layer are read in addition to the logits.
     pub(in crate::engine) needs_hidden: bool,
-    /// Rows of pictures, and their positions among these tokens.
-    pub(in crate::engine) pictures: Vec<(Hidden, Vec<usize>)>,
+    /// Rows of pictures and audio, and their positions among these tokens.
+    pub(in crate::engine) features: Vec<(Hidden, Vec<usize>)>,
+    /// The positions of rows of audio.
+    pub(in crate::engine) audio: Vec<usize>,
     /// The time, height and width of each token, if they differ.
     pub(in crate::engine) positions: Vec<[i32; 3]>,
     /// The offset between rope positions and token positions, if `positions` is empty.
@@ -23,10 +25,10 @@ pub(in crate::engine) struct PrefillChunk<'a> {
 }
 
 impl<'a> PrefillChunk<'a> {
-    /// Creates a chunk without pictures.
+    /// Creates a chunk without features.
     pub(in crate::engine) fn of_text(tokens: &'a [u32], start: usize, logits: LogitRows) -> Self {
-        let (pictures, positions) = (Vec::new(), Vec::new());
-        Self { tokens, start, logits, needs_hidden: false, pictures, positions, shift: 0 }
+        let (features, audio, positions) = (Vec::new(), Vec::new(), Vec::new());
+        Self { tokens, start, logits, needs_hidden: false, features, audio, positions, shift: 0 }
     }
 }
 
@@ -34,7 +36,7 @@ impl Device {
     /// Begins a pass through an adapter over chunks of several prompts, one for each state. In a pass over a single chunk, the bits depend
     /// only on the chunk.
     pub(in crate::engine) fn begin_prefill(&self, adapter: usize, chunks: &[PrefillChunk]) -> Result<Pass> {
-        let batch = Batch::new(input_of(chunks)?, spans_of(chunks));
+        let batch = Batch::new(input_of(chunks)?, spans_of(chunks)).with_audio(&audio_of(chunks));
         let needs_hidden = chunks.iter().any(|chunk| chunk.needs_hidden);
         self.model(adapter).begin(if needs_hidden { batch.with_hidden() } else { batch })
     }
@@ -70,7 +72,7 @@ pub(super) fn input_of(chunks: &[PrefillChunk]) -> Result<Input> {
     let tokens = array::from_tokens(&tokens_of(chunks));
     let (mut rows, mut places, mut start) = (Vec::new(), Vec::new(), 0);
     for chunk in chunks {
-        for (features, within) in &chunk.pictures {
+        for (features, within) in &chunk.features {
             rows.push(features);
             places.extend(within.iter().map(|place| start + place));
         }
@@ -82,6 +84,20 @@ pub(super) fn input_of(chunks: &[PrefillChunk]) -> Result<Input> {
     let has_grids = chunks.iter().any(|chunk| !chunk.positions.is_empty());
     let positions = if has_grids { chunks.iter().flat_map(positions_of).collect() } else { Vec::new() };
     Ok(Input::Pictured { tokens, rows: Hidden::joined(rows)?.into_array(), places, positions })
+}
+
+/// Returns the rows of audio of a pass over these chunks.
+fn audio_of(chunks: &[PrefillChunk]) -> Vec<usize> {
+    let starts = chunks.iter().scan(0, |end, chunk| {
+        let start = *end;
+        *end += chunk.tokens.len();
+        Some(start)
+    });
+    chunks
+        .iter()
+        .zip(starts)
+        .flat_map(|(chunk, start)| chunk.audio.iter().map(move |row| start + row))
+        .collect()
 }
 
 fn positions_of(chunk: &PrefillChunk) -> Vec<[i32; 3]> {

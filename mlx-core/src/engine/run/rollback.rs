@@ -16,7 +16,7 @@ impl Sequence {
         let kept = if generated {
             length - 1
         } else {
-            device.reusable(length - 1, self.exact(), self.pictures.undivided())
+            device.reusable(length - 1, self.exact(), self.media.undivided())
         };
         let Some(run) = &mut self.run else { return };
         run.pass = None;

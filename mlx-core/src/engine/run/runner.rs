@@ -1,8 +1,8 @@
 //! The runner: issues the passes of a step, waits for them and draws from their logits. Invariant: it owns the device. It returns a device
 //! error as a value, with the sequences that must be recomputed.
 
-mod images;
 mod lookahead;
+mod media;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::executor::{Fault, Work};
 use super::lookahead::Lookahead;
 use crate::array::Rows;
 use crate::engine::capacity::Capacity;
-use crate::engine::pictures::EncoderCache;
+use crate::engine::media::EncoderCache;
 use crate::engine::schedule::plan::{Chunk, StepPlan};
 use crate::engine::sequence::{Sequence, Sequences};
 use crate::engine::stats::Gauges;

@@ -84,9 +84,9 @@ impl VisionFootprint {
 
     /// Returns the bytes of the pictures of a request: all features, and the tower's memory for the largest picture. The tower computes one
     /// picture at a time.
-    pub fn request(&self, images: &[Pixels]) -> u64 {
-        let features: u64 = images.iter().map(|image| self.features(image)).sum();
-        features + images.iter().map(|image| self.pass(image)).max().unwrap_or(0)
+    pub fn request<'a>(&self, images: impl Iterator<Item = &'a Pixels> + Clone) -> u64 {
+        let features: u64 = images.clone().map(|image| self.features(image)).sum();
+        features + images.map(|image| self.pass(image)).max().unwrap_or(0)
     }
 
     fn patches(&self, image: &Pixels) -> u64 {

@@ -1,19 +1,18 @@
 //! Gemma 4's tower. It has a position table for each axis, norms before and after each part of a block, and matrices with clipped inputs and
 //! outputs. Squares of patches are averaged into one row.
 
-mod clipped_linear;
 mod config;
 
 use mlx_rs::ops::{add, multiply, subtract};
 use mlx_rs::{Array, Dtype};
 
-use self::clipped_linear::ClippedLinear;
 pub(super) use self::config::Gemma4Config;
 use super::attention::attend;
 use super::axial_rope::AxialRope;
 use crate::array::{scalar_like, slice_axis};
 use crate::error::{Error, Result};
 use crate::model::activation::Activated;
+use crate::model::clipped_linear::ClippedLinear;
 use crate::model::linear::{Linear, Part};
 use crate::model::norm::Norm;
 use crate::weights::Weights;

@@ -171,7 +171,7 @@ pub(crate) struct Description {
     /// Dimensions of the model. The names start with the architecture.
     #[schema(value_type = Object)]
     model_info: Map<String, Value>,
-    /// The tasks that the model is made for (`completion`, `embedding`, `rerank`), and `tools`, `thinking` and `vision`.
+    /// The tasks that the model is made for (`completion`, `embedding`, `rerank`), and `tools`, `thinking`, `vision` and `audio`.
     capabilities: Vec<&'static str>,
     /// True if the model has a chat template. A model without one only continues texts.
     chat: bool,
@@ -193,6 +193,7 @@ impl Description {
             ("tools", capabilities.tools),
             ("thinking", capabilities.reasoning),
             ("vision", capabilities.vision),
+            ("audio", capabilities.audio),
         ];
         let known = known.into_iter().filter(|(_, has)| *has).map(|(name, _)| name);
         let mut model_info = Map::new();

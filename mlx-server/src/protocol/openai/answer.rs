@@ -210,6 +210,9 @@ pub(crate) struct DraftTimings {
 pub(crate) struct PromptTokensDetails {
     /// Tokens reused from the prefix cache.
     pub(crate) cached_tokens: usize,
+    /// Tokens of audio, if there are any.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) audio_tokens: usize,
     /// The reason why not more was reused: the prompt differs from the client's cached text here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prefix_miss: Option<PrefixMiss>,

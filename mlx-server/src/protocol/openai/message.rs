@@ -10,6 +10,7 @@ use crate::field_value::kind;
 use crate::fields::{Fields, field_group};
 use crate::protocol::content::PathNotation;
 use crate::protocol::image;
+use crate::protocol::input_audio::input_audio;
 
 field_group! {
     /// One message of a conversation.
@@ -19,7 +20,7 @@ field_group! {
         #[schema(required = true, value_type = String, pattern = "^(system|developer|user|assistant|tool)$")]
         pub(crate) role: String,
         /// A string, or a list of parts. Parts of type `text` are joined by line breaks. Messages of the user and of tools may have parts of type
-        /// `image_url`: a data URL of a png, jpeg, webp or gif file. Optional only for an assistant's message with `tool_calls`.
+        /// `image_url`: a data URL of a png, jpeg, webp or gif file. Messages of the user may have parts of type `input_audio`. Optional only for an assistant's message with `tool_calls`.
         #[schema(value_type = String)]
         pub(crate) content: Value,
         /// Assistant only: the reasoning before the answer. The model's chat template decides whether the model sees it.
@@ -61,7 +62,7 @@ pub(crate) struct ToolFunction {
 
 const UNSUPPORTED_FIELDS: [(&str, &str); 3] = [
     ("function_call", "give tool_calls"),
-    ("audio", "messages are text and images"),
+    ("audio", "answers are text; send it as content"),
     ("refusal", "send it as content"),
 ];
 
@@ -165,11 +166,17 @@ fn read_part(part: Value, path: &str) -> Result<Part, ApiError> {
             let url = url.ok_or_else(|| ApiError::field(fields.name("image_url"), "is missing"))?;
             Part::Image(image_url(url, &fields.name("image_url"))?)
         }
+        Some("input_audio") => Part::Audio(input_audio(&mut fields)?),
         Some(_) => {
-            let message = "only parts of type text and image_url are accepted";
+            let message = "only parts of type text, image_url and input_audio are accepted";
             return Err(ApiError::unsupported(fields.name("type"), message));
         }
-        None => return Err(ApiError::field(fields.name("type"), "is missing; it must be text or image_url")),
+        None => {
+            return Err(ApiError::field(
+                fields.name("type"),
+                "is missing; it must be text, image_url or input_audio",
+            ));
+        }
     };
     fields.end()?;
     Ok(part)

@@ -119,8 +119,10 @@ impl Writer {
         for (choice, Tally { usage: one, reasoning_tokens, .. }) in self.tallies.iter().enumerate() {
             if self.prompt_of(choice).1 {
                 usage.prompt_tokens += one.prompt_tokens;
-                let PromptTokensDetails { cached_tokens, prefix_miss } = &mut usage.prompt_tokens_details;
+                let details = &mut usage.prompt_tokens_details;
+                let PromptTokensDetails { cached_tokens, audio_tokens, prefix_miss } = details;
                 *cached_tokens += one.cached_tokens;
+                *audio_tokens += one.audio_tokens;
                 *prefix_miss = prefix_miss.or(one.miss.map(Into::into));
             }
             usage.completion_tokens += one.completion_tokens;

@@ -10,6 +10,7 @@ use crate::field_value::kind;
 use crate::fields::Fields;
 use crate::protocol::content::{PathNotation, joined};
 use crate::protocol::image::{expect_detail, image_from_url};
+use crate::protocol::input_audio::input_audio;
 
 /// The maximum number of items per conversation. Like messages, each item takes memory in the template.
 const MAX_ITEMS: usize = 1 << 16;
@@ -109,11 +110,9 @@ fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
             let role = role(&mut fields)?;
             let path = fields.name("content");
             let parts = content(fields.value("content"), &path)?;
-            if !matches!(role, Role::User) && parts.iter().any(|part| part.image().is_some()) {
-                return Err(ApiError::field(
-                    path,
-                    "has an image; only messages of role user may have images",
-                ));
+            if !matches!(role, Role::User) && parts.iter().any(|part| part.text().is_none()) {
+                let message = "has an image or audio; only messages of role user may have these";
+                return Err(ApiError::field(path, message));
             }
             Item::Message { role, parts }
         }
@@ -164,7 +163,7 @@ fn role(fields: &mut Fields) -> Result<Role, ApiError> {
     }
 }
 
-/// Reads text and images. Adjacent text parts are joined by line breaks, so that a list of texts equals one string.
+/// Reads text, images and audio. Adjacent text parts are joined by line breaks, so that a list of texts equals one string.
 fn content(content: Option<Value>, path: &str) -> Result<Vec<Part>, ApiError> {
     let parts = PathNotation::Brackets.content(content, path, Part::Text, read_part)?;
     match parts {
@@ -186,8 +185,9 @@ fn read_part(part: Value, path: &str) -> Result<Part, ApiError> {
         }
         Some("refusal") => Part::Text(required_string(&mut fields, "refusal")?),
         Some("input_image") => Part::Image(image(&mut fields)?),
+        Some("input_audio") => Part::Audio(input_audio(&mut fields)?),
         Some(other) => {
-            let message = format!("is {other:?}; only text and images are supported");
+            let message = format!("is {other:?}; only text, images and audio are supported");
             return Err(ApiError::unsupported(fields.name("type"), message));
         }
         None => return Err(ApiError::field(fields.name("type"), "is missing")),
@@ -214,7 +214,8 @@ fn reasoning(fields: &mut Fields) -> Result<String, ApiError> {
         let path = fields.name(field);
         let parts = fields.value(field).map_or(Ok(Vec::new()), |parts| content(Some(parts), &path))?;
         let texts: Option<Vec<&str>> = parts.iter().map(Part::text).collect();
-        let texts = texts.ok_or_else(|| ApiError::field(path, "has an image; reasoning must be text"))?;
+        let texts =
+            texts.ok_or_else(|| ApiError::field(path, "has an image or audio; reasoning must be text"))?;
         Ok(texts.join("\n"))
     };
     let (content_text, summary) = (text("content")?, text("summary")?);
@@ -296,7 +297,11 @@ mod tests {
         for (item, name) in [
             (json!({"role": "wizard", "content": "b"}), "input[0].role"),
             (json!({"role": "user"}), "input[0].content"),
-            (json!({"role": "user", "content": [{"type": "input_audio"}]}), "input[0].content[0].type"),
+            (json!({"role": "user", "content": [{"type": "input_file"}]}), "input[0].content[0].type"),
+            (
+                json!({"role": "user", "content": [{"type": "input_audio"}]}),
+                "input[0].content[0].input_audio",
+            ),
             (json!({"role": "user", "content": image("https://a.b/c")}), "input[0].content[0].image_url"),
             (json!({"role": "system", "content": image("data:;base64,AQID")}), "input[0].content"),
             (

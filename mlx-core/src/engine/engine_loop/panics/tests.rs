@@ -10,8 +10,8 @@ use crate::engine::canceller::Canceller;
 use crate::engine::capacity::Capacity;
 use crate::engine::constraint::Grammars;
 use crate::engine::engine_loop::Resources;
+use crate::engine::media::{EncoderCache, Towers};
 use crate::engine::outlet::Outlet;
-use crate::engine::pictures::EncoderCache;
 use crate::engine::request::CheckedRequest;
 use crate::engine::run::device::Device;
 use crate::engine::stats::Gauges;
@@ -43,7 +43,7 @@ impl Bench {
         let options = EngineOptions::single();
         let (device, capacity) = Device::new(vec![model], None, &options).expect("there is room");
         let folder = Arc::new(ModelFolder::open(&path).expect("the fixture loads"));
-        let images = EncoderCache::new(None, device.vocabulary());
+        let images = EncoderCache::new(Towers::default(), device.vocabulary());
         let (for_engine, gauges) = (Arc::clone(&folder), Arc::<Gauges>::default());
         let memory = capacity.clone();
         let resources = Resources { device, draft_model: None, encoder_cache: images, capacity, disk: None };

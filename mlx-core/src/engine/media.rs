@@ -1,96 +1,94 @@
-//! The pictures of a prompt: the positions of their rows, and the keys by which prompts are compared.
+//! The pictures and audio clips of a prompt: the positions of their rows, and the keys by which prompts are compared.
 
 mod encoder_cache;
 mod least_recently_used;
+mod medium;
+mod placing;
 
 use std::ops::Range;
 
 use chat_format::Pixels;
 
-pub(in crate::engine) use self::encoder_cache::EncoderCache;
+pub(in crate::engine) use self::encoder_cache::{EncoderCache, Towers};
+pub(in crate::engine) use self::medium::Medium;
+use self::placing::{Placed, Queue, place};
 use crate::engine::schedule::undivided::Undivided;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
-use crate::processor::{NoImages, Processor};
+use crate::processor::{AudioClip, NoMedia};
 
-/// The pictures of a prompt, in order.
+/// The pictures and clips of a prompt, in order.
 #[derive(Debug, Clone, Default)]
-pub(in crate::engine) struct Pictures {
-    images: Vec<Pixels>,
-    /// The end of each picture's rows among the rows of all pictures.
+pub(in crate::engine) struct Media {
+    items: Vec<Medium>,
+    /// The end of each item's rows among the rows of all items.
     ends: Vec<usize>,
     /// The position of every row in the prompt, in ascending order.
     positions: Vec<usize>,
-    /// Rows and columns of each picture, for models with positions in height and width; empty for other models.
+    /// Rows and columns of each picture, for models with positions in height and width, which take no audio; empty for other models.
     grids: Vec<(usize, usize)>,
     /// The positions of pictures with bidirectional attention between their rows.
     undivided: Undivided,
 }
 
-/// The rows of one picture within a range of the prompt.
+/// The rows of one item within a range of the prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::engine) struct PictureRows<'a> {
-    /// The index of the picture.
-    pub(in crate::engine) picture: usize,
+pub(in crate::engine) struct MediumRows<'a> {
+    /// The index of the item.
+    pub(in crate::engine) item: usize,
     /// The range of its rows.
     pub(in crate::engine) rows: Range<usize>,
     /// Their positions in the prompt.
     pub(in crate::engine) positions: &'a [usize],
 }
 
-impl Pictures {
-    /// Creates the pictures of a prompt for the model of a folder. `slides` is true if the context may shift.
+impl Media {
+    /// Creates the pictures and clips of a prompt for the model of a folder. The prompt contains the placeholder token of their kind once for
+    /// each of their rows. `slides` is true if the context may shift.
     pub(in crate::engine) fn of(
         prompt: &[u32],
-        images: &[Pixels],
+        (images, clips): (&[Pixels], &[AudioClip]),
         slides: bool,
         folder: &ModelFolder,
     ) -> Result<Self> {
-        if images.is_empty() {
-            return Ok(Self::default());
+        let (mut queues, mut grids, mut is_bidirectional) = (Vec::new(), Vec::new(), false);
+        if !images.is_empty() {
+            let processor = folder.images.as_ref().map_err(NoMedia::for_images)?;
+            if processor.has_grid_positions() {
+                if slides {
+                    let message = "slide cannot be done with pictures of this model, which have positions of their own; evict-turns can";
+                    return Err(Error::request("context_policy", message));
+                }
+                grids = images.iter().map(|image| processor.grid(image)).collect::<Result<_>>()?;
+            }
+            is_bidirectional = processor.is_bidirectional();
+            let items =
+                images.iter().map(|image| Ok((Medium::Picture(image.clone()), processor.rows(image)?)));
+            queues.push(Queue::new("images", processor.image_token(), items.collect::<Result<_>>()?));
         }
-        let processor = folder.images.as_ref().map_err(NoImages::error)?;
-        if slides && processor.has_grid_positions() {
-            let message = "slide cannot be done with pictures of this model, which have positions of their own; evict-turns can";
-            return Err(Error::request("context_policy", message));
+        if !clips.is_empty() {
+            let processor = folder.audio.as_ref().map_err(NoMedia::for_audio)?;
+            let items = clips.iter().map(|clip| Ok((Medium::Clip(clip.clone()), processor.rows(clip)?)));
+            queues.push(Queue::new("audio", processor.audio_token(), items.collect::<Result<_>>()?));
         }
-        Self::new(prompt, images, processor)
-    }
-
-    /// Creates the pictures of a prompt, which contains the processor's picture token once for each of their rows.
-    fn new(prompt: &[u32], images: &[Pixels], processor: &Processor) -> Result<Self> {
-        let (mut ends, mut rows) = (Vec::with_capacity(images.len()), 0);
-        for image in images {
-            rows += processor.rows(image)?;
-            ends.push(rows);
-        }
-        let token = processor.image_token();
-        let places = prompt.iter().enumerate().filter(|(_, it)| **it == token).map(|(place, _)| place);
-        let places: Vec<usize> = places.collect();
-        if places.len() != rows {
-            let message = format!(
-                "have {rows} rows, but the prompt has {} picture tokens (id {token}); it needs one for each row",
-                places.len()
-            );
-            return Err(Error::request("images", message));
-        }
-        let grids = images.iter().filter(|_| processor.has_grid_positions());
-        let grids = grids.map(|image| processor.grid(image)).collect::<Result<_>>()?;
-        let pictures =
-            Self { images: images.to_vec(), ends, positions: places, grids, undivided: Undivided::default() };
-        if processor.is_bidirectional() { pictures.into_undivided() } else { Ok(pictures) }
+        let Placed { items, ends, positions } = place(prompt, queues)?;
+        let media = Self { items, ends, positions, grids, undivided: Undivided::default() };
+        if is_bidirectional { media.into_undivided() } else { Ok(media) }
     }
 
     /// Makes the pictures undivided. The rows of each must be consecutive, with another token between pictures.
     fn into_undivided(self) -> Result<Self> {
-        let mut parts: Vec<Range<usize>> = Vec::with_capacity(self.images.len());
-        for PictureRows { picture, positions: places, .. } in self.within(&(0..usize::MAX)) {
+        let mut parts: Vec<Range<usize>> = Vec::with_capacity(self.items.len());
+        for MediumRows { item, positions: places, .. } in self.within(&(0..usize::MAX)) {
+            if !matches!(self.items[item], Medium::Picture(_)) {
+                continue;
+            }
             let part = places[0]..places[places.len() - 1] + 1;
             let behind = parts.last().is_none_or(|before| before.end < part.start);
             if part.len() != places.len() || !behind {
                 let message = format!(
                     "have rows that attend to each other; the rows of image {} must be consecutive, with another token before them",
-                    picture + 1
+                    parts.len() + 1
                 );
                 return Err(Error::request("images", message));
             }
@@ -105,11 +103,34 @@ impl Pictures {
     }
 
     pub(in crate::engine) fn is_empty(&self) -> bool {
-        self.images.is_empty()
+        self.items.is_empty()
     }
 
-    pub(in crate::engine) fn images(&self) -> &[Pixels] {
-        &self.images
+    pub(in crate::engine) fn items(&self) -> &[Medium] {
+        &self.items
+    }
+
+    /// Returns the pictures.
+    pub(in crate::engine) fn pictures(&self) -> impl Iterator<Item = &Pixels> + Clone {
+        self.items.iter().filter_map(Medium::picture)
+    }
+
+    /// Returns the audio clips.
+    pub(in crate::engine) fn clips(&self) -> impl Iterator<Item = &AudioClip> + Clone {
+        self.items.iter().filter_map(Medium::clip)
+    }
+
+    /// Returns the positions of rows of audio within a range of the prompt, relative to its start.
+    pub(in crate::engine) fn audio_within(&self, part: &Range<usize>) -> Vec<usize> {
+        let audio = self.within(part).into_iter().filter(|rows| self.items[rows.item].clip().is_some());
+        audio.flat_map(|rows| rows.positions).map(|position| position - part.start).collect()
+    }
+
+    /// Returns the rows of all audio clips.
+    pub(in crate::engine) fn audio_rows(&self) -> usize {
+        let starts = std::iter::once(&0).chain(&self.ends);
+        let rows = self.items.iter().zip(starts.zip(&self.ends));
+        rows.filter(|(item, _)| item.clip().is_some()).map(|(_, (start, end))| end - start).sum()
     }
 
     /// Returns the position of the first row.
@@ -117,22 +138,22 @@ impl Pictures {
         self.positions.first().copied()
     }
 
-    /// Returns the bytes of all pixels.
+    /// Returns the bytes of all pixels and frames.
     pub(in crate::engine) fn bytes(&self) -> usize {
-        self.images.iter().map(|image| image.rgb().len()).sum()
+        self.items.iter().map(Medium::bytes).sum()
     }
 
-    /// Returns the rows within a range of the prompt, grouped by picture.
-    pub(in crate::engine) fn within(&self, part: &Range<usize>) -> Vec<PictureRows<'_>> {
+    /// Returns the rows within a range of the prompt, grouped by item.
+    pub(in crate::engine) fn within(&self, part: &Range<usize>) -> Vec<MediumRows<'_>> {
         let before = |position: usize| self.positions.partition_point(|place| *place < position);
         let (first, last) = (before(part.start), before(part.end));
         let mut start = 0;
-        let rows = self.ends.iter().enumerate().filter_map(|(picture, &end)| {
+        let rows = self.ends.iter().enumerate().filter_map(|(item, &end)| {
             let (begin, all) = (start, first.max(start)..last.min(end));
             start = end;
             let rows = || all.start - begin..all.end - begin;
-            (!all.is_empty()).then(|| PictureRows {
-                picture,
+            (!all.is_empty()).then(|| MediumRows {
+                item,
                 rows: rows(),
                 positions: &self.positions[all.clone()],
             })
@@ -155,7 +176,7 @@ impl Pictures {
         }
         let mut positions: Vec<[i32; 3]> =
             part.clone().map(|place| [place as i32 + self.shift_at(place); 3]).collect();
-        for PictureRows { picture, rows, positions: places } in of_pictures {
+        for MediumRows { item: picture, rows, positions: places } in of_pictures {
             let first = self.positions[picture.checked_sub(1).map_or(0, |before| self.ends[before])];
             let (begin, columns) = (first as i32 + self.shift_at(first), self.grids[picture].1);
             for (row, place) in rows.zip(places) {
@@ -166,12 +187,12 @@ impl Pictures {
         positions
     }
 
-    /// Returns the prompt with the number of each picture at all positions of its rows.
+    /// Returns the prompt with the number of each item at all positions of its rows.
     pub(in crate::engine) fn keys(&self, prompt: &[u32], numbers: &[u32]) -> Vec<u32> {
         let mut keys = prompt.to_vec();
-        for PictureRows { picture, positions: places, .. } in self.within(&(0..prompt.len())) {
+        for MediumRows { item, positions: places, .. } in self.within(&(0..prompt.len())) {
             for &place in places {
-                keys[place] = numbers[picture];
+                keys[place] = numbers[item];
             }
         }
         keys
@@ -183,14 +204,14 @@ mod tests {
     use super::*;
 
     /// Creates pictures with these numbers of rows at the positions of token 9.
-    fn pictures(prompt: &[u32], rows: &[usize]) -> Pictures {
-        let images = rows.iter().map(|_| Pixels::new(1, 1, vec![0; 3]).expect("a picture")).collect();
+    fn pictures(prompt: &[u32], rows: &[usize]) -> Media {
+        let items = rows.iter().map(|_| Medium::Picture(Pixels::new(1, 1, vec![0; 3]).expect("a picture")));
         let ends = rows.iter().scan(0, |end, rows| {
             *end += rows;
             Some(*end)
         });
         let places = (0..prompt.len()).filter(|place| prompt[*place] == 9).collect();
-        Pictures { images, ends: ends.collect(), positions: places, ..Pictures::default() }
+        Media { items: items.collect(), ends: ends.collect(), positions: places, ..Media::default() }
     }
 
     #[test]
@@ -202,7 +223,7 @@ mod tests {
             let parts = [0..cut, cut..prompt.len()].map(|part| {
                 let rows = pictures.within(&part);
                 assert!(rows.iter().all(|it| it.positions.iter().all(|place| part.contains(place))));
-                let each = |it: PictureRows| it.rows.map(|row| (it.picture, row)).collect::<Vec<_>>();
+                let each = |it: MediumRows| it.rows.map(|row| (it.item, row)).collect::<Vec<_>>();
                 rows.into_iter().flat_map(each).collect::<Vec<_>>()
             });
             assert_eq!(parts.concat(), [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)], "{cut}");
@@ -212,7 +233,7 @@ mod tests {
     #[test]
     fn rows_of_a_picture_have_positions_in_height_and_width() {
         let prompt = [1, 9, 9, 9, 9, 9, 9, 3, 9, 4];
-        let pictures = Pictures { grids: vec![(2, 3), (1, 1)], ..pictures(&prompt, &[6, 1]) };
+        let pictures = Media { grids: vec![(2, 3), (1, 1)], ..pictures(&prompt, &[6, 1]) };
         let expected = [
             [0, 0, 0],
             [1, 1, 1],

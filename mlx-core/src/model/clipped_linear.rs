@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::model::linear::{Linear, Part};
 use crate::weights::Weights;
 
-pub(super) struct ClippedLinear {
+pub(crate) struct ClippedLinear {
     linear: Linear,
     /// The minimum and the maximum of the input and of the output.
     bounds: Option<[[Array; 2]; 2]>,

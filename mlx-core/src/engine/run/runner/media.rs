@@ -1,8 +1,7 @@
-//! The pictures of a step: the vision tower encodes them before their rows are computed, and their features are cached.
-
-use chat_format::Pixels;
+//! The pictures and audio clips of a step: the towers encode them before their rows are computed, and their features are cached.
 
 use super::{Failure, Runner};
+use crate::engine::media::Medium;
 use crate::engine::run::executor::Fault;
 use crate::engine::schedule::plan::StepPlan;
 use crate::engine::sequence::{Sequence, Sequences};
@@ -12,20 +11,20 @@ use crate::model::Hidden;
 /// The failures of encoding.
 #[derive(Default)]
 pub(in crate::engine) struct Encoded {
-    /// Sequences with a picture that could not be encoded.
+    /// Sequences with a picture or clip that could not be encoded.
     pub(in crate::engine) failed: Vec<Failure>,
     /// An error of the step that began early.
     pub(in crate::engine) fault: Option<Fault>,
 }
 
 impl Runner {
-    /// Assigns numbers to the pictures of a new sequence, which identify them in comparisons.
-    pub(in crate::engine) fn number_pictures(&mut self, sequence: &mut Sequence) {
-        sequence.number_pictures(|image| self.encoder_cache.number(image));
+    /// Assigns numbers to the pictures and clips of a new sequence, which identify them in comparisons.
+    pub(in crate::engine) fn number_media(&mut self, sequence: &mut Sequence) {
+        sequence.number_media(|medium| self.encoder_cache.number(medium));
     }
 
-    /// Encodes the pictures that a step needs, one after the other. If a picture fails, its sequence leaves the plan.
-    pub(in crate::engine) fn encode_images(
+    /// Encodes the pictures and clips that a step needs, one after the other. If one fails, its sequence leaves the plan.
+    pub(in crate::engine) fn encode_media(
         &mut self,
         plan: &mut StepPlan,
         sequences: &mut Sequences,
@@ -34,10 +33,10 @@ impl Runner {
         for chunk in plan.prefill.iter().flat_map(|prefill| &prefill.chunks) {
             let sequence = sequences.get(chunk.id);
             let owner = sequence.limits.owner;
-            for (picture, image) in sequence.pictures_to_see(&chunk.range) {
-                match self.features(owner, &image, sequences, &mut encoded) {
+            for (item, medium) in sequence.media_to_encode(&chunk.range) {
+                match self.features(owner, &medium, sequences, &mut encoded) {
                     Ok(features) => {
-                        sequences.get_mut(chunk.id).running().features.insert(picture, features);
+                        sequences.get_mut(chunk.id).running().features.insert(item, features);
                     }
                     Err(error) => {
                         encoded.failed.push(Failure { id: chunk.id, error });
@@ -55,22 +54,22 @@ impl Runner {
         encoded
     }
 
-    /// Returns the features of a picture, from its owner's cache or newly computed.
+    /// Returns the features of a picture or a clip, from its owner's cache or newly computed.
     fn features(
         &mut self,
         owner: Option<u64>,
-        image: &Pixels,
+        medium: &Medium,
         sequences: &mut Sequences,
         encoded: &mut Encoded,
     ) -> Result<Hidden> {
-        if let Some(features) = self.encoder_cache.get(owner, image) {
+        if let Some(features) = self.encoder_cache.get(owner, medium) {
             return Ok(features);
         }
-        // A device error of other work must not be attributed to this picture.
+        // A device error of other work must not be attributed to this item.
         if let Some(fault) = self.drop_lookahead(sequences) {
             encoded.fault = Some(fault);
         }
-        self.encoder_cache.encode(owner, image)
+        self.encoder_cache.encode(owner, medium)
     }
 
     /// Returns the bytes of the cached features.
@@ -78,7 +77,7 @@ impl Runner {
         self.encoder_cache.bytes()
     }
 
-    /// Evicts features of pictures that exceed their share of `free` bytes. Returns the bytes that remain free.
+    /// Evicts features that exceed their share of `free` bytes. Returns the bytes that remain free.
     pub(in crate::engine) fn shrink_features(&mut self, free: u64) -> u64 {
         self.encoder_cache.shrink_to_fit(free);
         free.saturating_sub(self.encoder_cache.bytes())

@@ -1,0 +1,76 @@
+//! The bytes that clips take on the device, computed only from the sizes of the tower.
+
+use crate::model::vision::VisionFootprint;
+use crate::processor::{AudioClip, ClipFrames};
+
+/// The sizes of a tower that determine the memory for a clip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ClipCosts {
+    pub(super) frames: ClipFrames,
+    /// The numbers in a row of features.
+    pub(super) row_width: usize,
+    /// Temporary numbers in the tower per frame and per row.
+    pub(super) numbers: (usize, usize),
+}
+
+/// The memory of an audio tower.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AudioFootprint {
+    /// Bytes of the weights of the tower and the projector.
+    pub weight_bytes: u64,
+    frames: ClipFrames,
+    /// Temporary bytes per frame and per row in the tower.
+    bytes: (u64, u64),
+    /// Bytes per row of features.
+    bytes_per_row: u64,
+}
+
+impl AudioFootprint {
+    /// Computes the footprint for features with numbers of `size` bytes.
+    pub(super) fn new(costs: ClipCosts, weight_bytes: u64, size: u64) -> Self {
+        let ClipCosts { frames, row_width, numbers } = costs;
+        // The tower computes partly in f32. A frame exists as f32, in the type of the weights, and as one more copy.
+        let of_frame = (numbers.0 + 3 * frames.width()) as u64 * 4;
+        let bytes_per_row = row_width as u64 * size;
+        Self {
+            weight_bytes,
+            frames,
+            bytes: (of_frame, numbers.1 as u64 * 4 + 2 * bytes_per_row),
+            bytes_per_row,
+        }
+    }
+
+    /// Returns the bytes of the features of a clip.
+    pub fn features(&self, clip: &AudioClip) -> u64 {
+        self.frames.rows(clip.frames()) as u64 * self.bytes_per_row
+    }
+
+    /// Returns the bytes that the tower takes for a clip in addition to its weights, including the features.
+    pub fn pass(&self, clip: &AudioClip) -> u64 {
+        let (frames, rows) = (clip.frames(), self.frames.rows(clip.frames()));
+        frames as u64 * self.bytes.0 + rows as u64 * self.bytes.1
+    }
+
+    /// Returns the bytes of the clips of a request: all features, and the tower's memory for the longest clip. The tower computes one clip at
+    /// a time.
+    pub fn request<'a>(&self, clips: impl Iterator<Item = &'a AudioClip> + Clone) -> u64 {
+        let features: u64 = clips.clone().map(|clip| self.features(clip)).sum();
+        features + clips.map(|clip| self.pass(clip)).max().unwrap_or(0)
+    }
+}
+
+/// The memory of a model's towers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TowerFootprints {
+    /// The vision tower.
+    pub vision: Option<VisionFootprint>,
+    /// The audio tower.
+    pub audio: Option<AudioFootprint>,
+}
+
+impl TowerFootprints {
+    /// Returns the bytes of the weights of all towers.
+    pub fn weight_bytes(&self) -> u64 {
+        self.vision.map_or(0, |it| it.weight_bytes) + self.audio.map_or(0, |it| it.weight_bytes)
+    }
+}

@@ -1,0 +1,187 @@
+//! The audio processor of a multimodal model: the frames of a clip, and its tokens in the prompt. Invariant: pure, like the image processors.
+
+use std::path::Path;
+
+use chat_format::Audio;
+use chat_format::text::Tokenizer;
+use mlx_audio::{Check, Limits, SAMPLE_RATE, decode_samples, gemma_log_mel};
+
+use super::clip::{AudioClip, ClipFrames};
+use super::{NoMedia, files};
+use crate::config::Fields;
+use crate::error::{Error, Result};
+
+/// The processor of the audio of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AudioProcessor {
+    frames: ClipFrames,
+    /// The placeholder token of the rows of clips, and its text.
+    audio_token: u32,
+    audio_token_text: String,
+    /// The tokens before and after the rows of a clip.
+    boa_token: u32,
+    eoa_token: u32,
+    /// The seconds of the longest clip that the model was trained with.
+    max_seconds: u32,
+}
+
+impl AudioProcessor {
+    /// Reads the settings from config.json and processor_config.json. An error is the reason why audio is not supported.
+    pub(crate) fn load(folder: &Path, tokenizer: &Tokenizer) -> Result<Self, NoMedia> {
+        Self::read(folder, tokenizer).map_err(NoMedia::of)
+    }
+
+    fn read(folder: &Path, tokenizer: &Tokenizer) -> Result<Self> {
+        let config = Fields::read(&folder.join("config.json"))?;
+        let family = config.optional_text("model_type")?.unwrap_or_default();
+        let Some(audio) = config.section("audio_config")? else {
+            let message = format!("cannot be given to {family}, which has no audio tower");
+            return Err(Error::request("input_audio", message));
+        };
+        let Some(frames) = ClipFrames::of(family, &audio)? else {
+            let message = format!("cannot be given to {family} yet: its audio tower is not supported");
+            return Err(Error::request("input_audio", message));
+        };
+        let processor = files::processor(folder)?;
+        if let Some(settings) =
+            processor.as_ref().map(|it| it.section("feature_extractor")).transpose()?.flatten()
+        {
+            expect_supported(&settings, frames)?;
+        }
+        let count = |key: &str, usual: usize| {
+            Ok::<_, Error>(
+                processor.as_ref().map(|it| it.optional_size(key)).transpose()?.flatten().unwrap_or(usual),
+            )
+        };
+        let milliseconds = count("audio_seq_length", 750)?.saturating_mul(count("audio_ms_per_token", 40)?);
+        let token = |keys: &[&str], usual: u32| {
+            let found = keys
+                .iter()
+                .map(|key| config.token_ids(key))
+                .find(|ids| !matches!(ids, Ok(ids) if ids.is_empty()));
+            let ids = found.unwrap_or(Ok(vec![usual]))?;
+            match (&ids[..], ids.first().and_then(|id| tokenizer.token(*id))) {
+                ([id], Some(text)) => Ok((*id, text)),
+                _ => {
+                    Err(config.error(keys[0], "is not a token of tokenizer.json; prompts with audio need it"))
+                }
+            }
+        };
+        let (audio_token, audio_token_text) = token(&["audio_token_id"], 258_881)?;
+        Ok(Self {
+            frames,
+            audio_token,
+            audio_token_text,
+            boa_token: token(&["boa_token_id"], 256_000)?.0,
+            eoa_token: token(&["eoa_token_index", "eoa_token_id"], 258_883)?.0,
+            max_seconds: u32::try_from(milliseconds.div_ceil(1000)).unwrap_or(u32::MAX).max(1),
+        })
+    }
+
+    /// The placeholder token of the rows of clips.
+    pub fn audio_token(&self) -> u32 {
+        self.audio_token
+    }
+
+    /// The seconds of the longest clip.
+    pub fn max_seconds(&self) -> u32 {
+        self.max_seconds
+    }
+
+    /// Decodes a file to the frames that the model needs. Calls `check` regularly, which may end the work by an error.
+    ///
+    /// # Errors
+    /// Fails if the file is damaged, in another format, or too long or too short for the model.
+    pub fn clip(&self, audio: &Audio, check: &mut Check<'_>) -> Result<AudioClip, mlx_audio::Error> {
+        let limits = Limits { bytes: Audio::LARGEST_FILE, seconds: self.max_seconds };
+        self.frames_of(decode_samples(audio.bytes(), &limits, check)?)
+    }
+
+    /// Returns the frames of samples at 16 kHz.
+    pub(crate) fn frames_of(&self, mut samples: Vec<f32>) -> Result<AudioClip, mlx_audio::Error> {
+        let width = self.frames.width();
+        let values = match self.frames {
+            ClipFrames::LogMel { bins } => gemma_log_mel(&samples, bins),
+            ClipFrames::Samples { count } => {
+                samples.resize(samples.len().next_multiple_of(count), 0.0);
+                samples
+            }
+        };
+        if values.is_empty() {
+            return Err(mlx_audio::Error::Short);
+        }
+        Ok(AudioClip::new(width, values))
+    }
+
+    /// Returns the number of rows of a clip, which must have the frames that the model needs.
+    pub fn rows(&self, clip: &AudioClip) -> Result<usize> {
+        let width = self.frames.width();
+        if clip.width() != width || clip.frames() == 0 {
+            let message = format!(
+                "has {clip:?} numbers; the model needs at least one frame of {width}, at {SAMPLE_RATE} Hz"
+            );
+            return Err(Error::request("audio", message));
+        }
+        Ok(self.frames.rows(clip.frames()))
+    }
+
+    /// Expands a prompt with one placeholder token per clip, as templates write it, to the tokens of each clip.
+    pub(crate) fn expanded(&self, tokens: Vec<u32>, clips: &[AudioClip]) -> Result<Vec<u32>> {
+        let places = tokens.iter().filter(|token| **token == self.audio_token).count();
+        if places != clips.len() {
+            let message = format!(
+                "hold {} audio clips, and their prompt has {places} placeholders for audio; {} in a text counts as one",
+                clips.len(),
+                self.audio_token_text
+            );
+            return Err(Error::request("messages", message));
+        }
+        let mut clips = clips.iter();
+        let mut expanded = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            match (token == self.audio_token).then(|| clips.next()).flatten() {
+                Some(clip) => {
+                    expanded.push(self.boa_token);
+                    expanded.extend(std::iter::repeat_n(self.audio_token, self.rows(clip)?));
+                    expanded.push(self.eoa_token);
+                }
+                None => expanded.push(token),
+            }
+        }
+        Ok(expanded)
+    }
+}
+
+/// Rejects settings that would give other frames.
+fn expect_supported(settings: &Fields, frames: ClipFrames) -> Result<()> {
+    let expect = |key: &str, needed: f64| match settings.optional_number(key)? {
+        Some(value) if (value - needed).abs() > 1e-9 => {
+            Err(settings.error(key, format_args!("is {value}; only {needed} is supported")))
+        }
+        _ => Ok(()),
+    };
+    expect("sampling_rate", f64::from(SAMPLE_RATE))?;
+    expect("feature_size", frames.width() as f64)?;
+    if let ClipFrames::Samples { count } = frames {
+        return expect("audio_samples_per_token", count as f64);
+    }
+    for (key, needed) in [
+        ("frame_length", 320.0),
+        ("hop_length", 160.0),
+        ("fft_length", 512.0),
+        ("min_frequency", 0.0),
+        ("max_frequency", 8000.0),
+        ("preemphasis", 0.0),
+        ("dither", 0.0),
+        ("input_scale_factor", 1.0),
+        ("mel_floor", 1e-3),
+    ] {
+        expect(key, needed)?;
+    }
+    for key in ["per_bin_mean", "per_bin_stddev"] {
+        if settings.has(key) {
+            return Err(settings.error(key, "is given; features are not normalized here"));
+        }
+    }
+    Ok(())
+}
