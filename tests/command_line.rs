@@ -3,6 +3,7 @@
 mod chat_servers;
 mod chat_tools;
 mod cli;
+mod cli_input_audio;
 mod cli_pictures;
 mod hostile_models;
 mod http_bombs;

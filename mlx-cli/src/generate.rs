@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use chat_format::text::NO_PAUSE;
-use chat_format::{Image, Message, OutputParser, Pixels, TemplateInput};
+use chat_format::{Audio, Image, Message, OutputParser, Part, Pixels, TemplateInput};
 use clap::Args;
 use mlx_core::chat::{ChatPrompt, ChatStream, ContextPolicy, chat_prompt_within};
 use mlx_core::engine::{Engine, FinishReason, RequestOptions, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
-use mlx_core::{Error, Result};
+use mlx_core::{AudioClip, Error, Result};
 use mlx_options::{PrefixCacheArgs, Profile};
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ use crate::model_choice;
 use crate::profile_args::{
     ProfileArgs, model_with_profile, think_error, thinking_with_profile, with_profile,
 };
-use crate::recorded_request::{RecordedRequest, hex};
+use crate::recorded_request::{FileHashes, RecordedRequest};
 use crate::request_args::RequestArgs;
 use crate::terminal;
 use crate::think::ThinkArgs;
@@ -35,6 +35,7 @@ Examples:
   git diff | mlx generate 'Write a commit message.'     # same as `git diff | mlx 'Write …'`
   cat letter.txt | mlx generate MODEL --system 'Summarize what you are given.'
   mlx generate MODEL 'What is in the picture?' --image photo.jpg
+  mlx generate MODEL 'What is said?' --audio voice.mp3
   mlx generate MODEL --raw -p 'Once upon a time' --max-tokens 100
   mlx generate MODEL -p Hello --seed 7 --logprobs 3 --json
 
@@ -74,6 +75,10 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["raw", "prompt_ids"])]
     pub(crate) image: Vec<PathBuf>,
 
+    /// A recording before the prompt: wav, flac, mp3, m4a, aac or ogg; may be given several times
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["raw", "prompt_ids"])]
+    pub(crate) audio: Vec<PathBuf>,
+
     /// System prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "raw", allow_hyphen_values = true)]
     system: Option<String>,
@@ -112,7 +117,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
         (None, Some(prompt)) => input::with_piped(prompt)?,
         (None, None) => input::read_text(args.prompt.as_deref(), args.prompt_file.as_deref(), "--prompt")?,
     };
-    let images = input::read_images(&args.image)?;
+    let (images, audio) = (input::read_images(&args.image)?, input::read_audio(&args.audio)?);
     let interrupt = Interrupt::install();
     let begin = Instant::now();
     let engine = model.start_chat(&model.engine_options(&args.prefix_cache)?)?;
@@ -121,15 +126,16 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
         terminal::note_if_terminal(&note);
     }
     let load_seconds = begin.elapsed().as_secs_f64();
-    let hashes = images.iter().map(Image::hash).map(|hash| hex(hash)).collect();
-    let read = read_prompt(&engine, args, (profile.as_ref(), options.think_budget), &prompt, images.clone());
-    let Prompt { tokens, images, parser, is_message } = read.map_err(|error| match error {
+    let hashes = FileHashes::of(&images, &audio);
+    let parts = images.iter().cloned().map(Part::from).chain(audio.iter().cloned().map(Part::from)).collect();
+    let read = read_prompt(&engine, args, (profile.as_ref(), options.think_budget), &prompt, parts);
+    let Prompt { tokens, images, audio, parser, is_message } = read.map_err(|error| match error {
         Error::Request { field: "think", .. } => think_error(profile.as_ref(), &args.think, error),
-        error => args.image_error(&engine, &images, error),
+        error => args.media_error(&engine, &images, &audio, error),
     })?;
     let max_tokens = options.max_tokens;
     let recorded = RecordedRequest::new(&engine, &tokens, hashes, is_message, (&options, profile))?;
-    let request = engine.request(tokens, &RequestOptions { images, is_message, ..options })?;
+    let request = engine.request(tokens, &RequestOptions { images, audio, is_message, ..options })?;
     let seed = request.seed();
     let source = if max_tokens == flags.max_tokens { "--max-tokens" } else { "max-tokens of the profile" };
     let stream = ChatStream::new(engine.submit(request)?, parser);
@@ -176,9 +182,25 @@ impl GenerateArgs {
         Ok(ModelAndPrompt { model, prompt })
     }
 
-    /// Returns an error that names the picture. The core names only its message.
+    /// Returns an error that names the file. The core names only its message.
+    fn media_error(&self, engine: &Engine, images: &[Image], audio: &[Audio], error: Error) -> Failure {
+        match &error {
+            Error::Request { field: "content", .. } => self.image_error(engine, images, error),
+            Error::Request { field: "input_audio", message } => match engine.audio_processor() {
+                Ok(processor) => {
+                    let rejected = |(path, audio): (&PathBuf, &Audio)| {
+                        let why = processor.clip(audio, &mut || Ok(())).err()?;
+                        Some(Failure::usage("--audio", format!("{} is refused: {why}", path.display())))
+                    };
+                    self.audio.iter().zip(audio).find_map(rejected).unwrap_or(error.into())
+                }
+                Err(_) => Failure::usage("--audio", message),
+            },
+            _ => error.into(),
+        }
+    }
+
     fn image_error(&self, engine: &Engine, images: &[Image], error: Error) -> Failure {
-        let Error::Request { field: "content", .. } = &error else { return error.into() };
         let processor = match engine.image_processor() {
             Ok(processor) => processor,
             Err(why) => return why.into(),
@@ -204,6 +226,7 @@ fn output(json: bool) -> AnswerOutput {
 struct Prompt {
     tokens: Vec<u32>,
     images: Vec<Pixels>,
+    audio: Vec<AudioClip>,
     parser: OutputParser,
     /// True if the model answers a chat; false if it continues a text.
     is_message: bool,
@@ -215,24 +238,25 @@ fn read_prompt(
     args: &GenerateArgs,
     (profile, budget): (Option<&Profile>, Option<usize>),
     prompt: &str,
-    images: Vec<Image>,
+    media: Vec<Part>,
 ) -> Result<Prompt> {
     let folder = engine.folder();
     let system = args.system.as_deref().or_else(|| profile?.system.as_deref());
     let is_raw = args.prompt_ids.is_some() || args.raw || (folder.template.is_none() && system.is_none());
     let thinking = thinking_with_profile(profile, &args.think);
     let extra = args.think.variables(thinking, budget, Some(folder).filter(|_| !is_raw))?;
-    if is_raw && images.is_empty() {
+    if is_raw && media.is_empty() {
         let tokens = args.prompt_ids.clone().map_or_else(|| folder.tokenizer.encode(prompt, true), Ok)?;
         let parser = OutputParser::plain();
-        return Ok(Prompt { tokens, images: Vec::new(), parser, is_message: false });
+        return Ok(Prompt { tokens, images: Vec::new(), audio: Vec::new(), parser, is_message: false });
     }
     let system = system.map(Message::system);
-    let messages = system.into_iter().chain([Message::user_with(images, prompt)]).collect();
+    let messages = system.into_iter().chain([Message::user_about(media, prompt)]).collect();
     let input = TemplateInput { messages, extra, add_generation_prompt: true, ..TemplateInput::default() };
-    let ChatPrompt { text, tokens, images, .. } =
+    let ChatPrompt { text, tokens, images, audio, .. } =
         chat_prompt_within(engine, &input, None, ContextPolicy::Stop, NO_PAUSE)?;
-    Ok(Prompt { tokens, images, parser: OutputParser::new(&folder.format, &text), is_message: true })
+    let parser = OutputParser::new(&folder.format, &text);
+    Ok(Prompt { tokens, images, audio, parser, is_message: true })
 }
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Read, stdin};
 use std::path::{Path, PathBuf};
 
-use chat_format::Image;
+use chat_format::{Audio, Image};
 use mlx_core::{Error, Result};
 use rustix::fs::FileType;
 
@@ -51,19 +51,35 @@ pub(crate) fn read_file(path: &Path) -> Result<String> {
 /// Reads picture files. They are decoded when the model gets them.
 pub(crate) fn read_images(paths: &[PathBuf]) -> Result<Vec<Image>, Failure> {
     let read = |path: &PathBuf| {
-        let max_len = Image::largest_file();
-        let size = std::fs::metadata(path).map_err(|source| Error::io(path, source))?.len();
-        if size > max_len as u64 {
-            let message = format!("has {size} bytes; the limit for pictures is {max_len}");
-            return Err(Failure::from(Error::file(path, message)));
-        }
-        let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;
+        let bytes = read_bytes(path, "pictures", Image::largest_file())?;
         if !Image::is_file(&bytes) {
             return Err(Error::file(path, "is not a png, jpeg, webp or gif file").into());
         }
         Ok(Image::file(bytes))
     };
     paths.iter().map(read).collect()
+}
+
+/// Reads audio files. They are decoded when the model gets them.
+pub(crate) fn read_audio(paths: &[PathBuf]) -> Result<Vec<Audio>, Failure> {
+    let read = |path: &PathBuf| {
+        let bytes = read_bytes(path, "audio", Audio::LARGEST_FILE)?;
+        if !Audio::is_file(&bytes) {
+            return Err(Error::file(path, "is not a wav, flac, mp3, m4a, aac or ogg file").into());
+        }
+        Ok(Audio::file(bytes))
+    };
+    paths.iter().map(read).collect()
+}
+
+/// Reads a file of at most `max_len` bytes.
+fn read_bytes(path: &Path, kind: &str, max_len: usize) -> Result<Vec<u8>, Failure> {
+    let size = std::fs::metadata(path).map_err(|source| Error::io(path, source))?.len();
+    if size > max_len as u64 {
+        let message = format!("has {size} bytes; the limit for {kind} is {max_len}");
+        return Err(Error::file(path, message).into());
+    }
+    Ok(std::fs::read(path).map_err(|source| Error::io(path, source))?)
 }
 
 /// Replaces a leading `~/` with the home folder.

@@ -8,7 +8,7 @@ use clap::Args;
 use mlx_core::Abilities;
 use mlx_core::adapter::{AdapterKind, AdapterSummary};
 use mlx_core::engine::EngineOptions;
-use mlx_core::inspect::{EXAMPLE, EmbeddingSummary, Inspection, VisionSummary, inspect};
+use mlx_core::inspect::{AudioSummary, EXAMPLE, EmbeddingSummary, Inspection, VisionSummary, inspect};
 use mlx_core::sampling::{SamplingDefaults, SamplingOptions, Setting, settings};
 use mlx_files::size;
 use mlx_options::{DeviceArgs, LoadArgs, printable};
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
 fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
-    let Inspection { spec, kinds, adapters, vision, warnings, sampling, device, .. } = found;
+    let Inspection { spec, kinds, adapters, vision, audio, warnings, sampling, device, .. } = found;
     let room = &found.memory_fit;
     let adapter = |adapter: &AdapterSummary| {
         json!({
@@ -93,6 +93,15 @@ fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
         }),
         Err(reason) => json!({ "refusal": reason }),
     });
+    let audio_json = audio.as_ref().map(|audio| match audio {
+        Ok(AudioSummary { weight_bytes, max_seconds, clip_tokens, clip_bytes }) => json!({
+            "device_bytes": weight_bytes,
+            "max_seconds": max_seconds,
+            "clip_tokens": clip_tokens,
+            "clip_bytes": clip_bytes,
+        }),
+        Err(reason) => json!({ "refusal": reason }),
+    });
     let mut object = json!({
         "family": spec.family,
         "parameters": spec.parameters,
@@ -104,6 +113,7 @@ fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
         "adapters": adapters.iter().map(adapter).collect::<Vec<_>>(),
         "file_bytes": spec.file_bytes,
         "vision": vision_json,
+        "audio": audio_json,
         "head": spec.has_head,
         "warnings": warnings.texts(),
         "device": device,
@@ -170,6 +180,17 @@ fn vision_text(vision: &Result<VisionSummary, String>) -> String {
     }
 }
 
+fn audio_text(audio: &Result<AudioSummary, String>) -> String {
+    match audio {
+        Ok(AudioSummary { weight_bytes, max_seconds, clip_tokens, clip_bytes }) => format!(
+            "up to {max_seconds} seconds each, which take {clip_tokens} tokens and {} to encode; the tower takes {}",
+            size(*clip_bytes),
+            size(*weight_bytes)
+        ),
+        Err(reason) => format!("none: {reason}"),
+    }
+}
+
 /// Returns the tasks that a model is made for.
 fn abilities(abilities: Abilities) -> Vec<&'static str> {
     let all = [
@@ -188,7 +209,7 @@ fn embedding_text(embedding: &EmbeddingSummary) -> String {
 }
 
 fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
-    let Inspection { spec, kinds, adapters, vision, warnings, sampling, device, .. } = found;
+    let Inspection { spec, kinds, adapters, vision, audio, warnings, sampling, device, .. } = found;
     let room = &found.memory_fit;
     let mut lines = vec![
         ("family", spec.family.clone()),
@@ -212,6 +233,7 @@ fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
     }
     lines.extend(adapters.iter().map(|adapter| ("adapter", adapter_text(adapter, spec.dtype))));
     lines.extend(vision.as_ref().map(|vision| ("pictures", vision_text(vision))));
+    lines.extend(audio.as_ref().map(|audio| ("recordings", audio_text(audio))));
     if !spec.has_head && spec.encoder.is_none() {
         lines.push(("head", "none: the model computes embeddings and generates no text".to_owned()));
     }

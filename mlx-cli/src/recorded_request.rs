@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use chat_format::{Audio, Image};
 use mlx_core::engine::{Engine, RequestOptions};
 use mlx_core::sampling::settings;
 use mlx_core::{ModelFolder, Result};
@@ -20,9 +21,8 @@ pub(crate) struct RecordedRequest {
     /// A hash of the model's weights and configuration.
     fingerprint: String,
     pub(crate) prompt_ids: Vec<u32>,
-    /// SHA-256 of the picture files.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) images: Vec<String>,
+    #[serde(flatten)]
+    pub(crate) files: FileHashes,
     /// True if the model answered a chat.
     pub(crate) is_message: bool,
     /// The words of the command line after `generate`. `@FILE` is replaced by the file's text.
@@ -33,6 +33,23 @@ pub(crate) struct RecordedRequest {
     /// Every numeric sampling parameter, from any source. Records of older versions have none.
     #[serde(default)]
     pub(crate) sampling: Map<String, Value>,
+}
+
+/// The SHA-256 of the files of a request, as hexadecimal digits.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct FileHashes {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) images: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) audio: Vec<String>,
+}
+
+impl FileHashes {
+    /// Returns the hashes of these files.
+    pub(crate) fn of(images: &[Image], audio: &[Audio]) -> Self {
+        let images = images.iter().map(|image| hex(image.hash())).collect();
+        Self { images, audio: audio.iter().map(|audio| hex(audio.hash())).collect() }
+    }
 }
 
 /// Returns the absolute path of a model. Links to folders are followed; the name of a GGUF file matters, so links to files are not.
@@ -46,7 +63,7 @@ impl RecordedRequest {
     pub(crate) fn new(
         engine: &Engine,
         prompt: &[u32],
-        images: Vec<String>,
+        files: FileHashes,
         is_message: bool,
         (options, profile): (&RequestOptions, Option<Profile>),
     ) -> Result<Self> {
@@ -60,7 +77,7 @@ impl RecordedRequest {
             model: absolute(path).to_string_lossy().into_owned(),
             fingerprint: fingerprint(engine),
             prompt_ids: prompt.to_vec(),
-            images,
+            files,
             is_message,
             arguments: inlined(words),
             profile,

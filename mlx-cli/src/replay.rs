@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, stdin};
 use std::path::PathBuf;
 
-use chat_format::Image;
+use chat_format::{Audio, Image};
 use clap::parser::ValueSource;
 use clap::{Args, FromArgMatches};
 use mlx_core::Error;
@@ -17,7 +17,7 @@ use crate::answer::{self, Answer, AnswerOutput};
 use crate::completion::model_completer;
 use crate::exit_code::Failure;
 use crate::generate::GenerateArgs;
-use crate::input::{read_file, read_images, read_text};
+use crate::input::{read_audio, read_file, read_images, read_text};
 use crate::interrupt::Interrupt;
 use crate::model_args::{ModelArgs, ModelName};
 use crate::profile_args::with_profile;
@@ -35,7 +35,7 @@ Examples:
 Compares tokens, and log probabilities bit for bit if the record has them (--logprobs). Exit code 1: an answer differs.
 
 A record may come from another person, so only its sampling and precision flags are used. Pass its pictures,
-adapter and hosts file here again.";
+recordings, adapter and hosts file here again.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
@@ -50,6 +50,10 @@ pub(crate) struct ReplayArgs {
     /// A picture that a record uses; may be given several times
     #[arg(long, value_name = "FILE")]
     image: Vec<PathBuf>,
+
+    /// A recording that a record uses; may be given several times
+    #[arg(long, value_name = "FILE")]
+    audio: Vec<PathBuf>,
 
     /// The adapter that the records use
     #[arg(long, value_name = "FOLDER")]
@@ -138,7 +142,7 @@ impl ReplayArgs {
     ) -> Result<(Engine, Answer), Failure> {
         let given = arguments(number, request)?;
         self.expect_overrides(number, request, &given)?;
-        let images = self.images(number, request)?;
+        let (images, audio) = (self.images(number, request)?, self.audio(number, request)?);
         let mut options = with_profile(request.profile.as_ref(), &given.options.options(given.logprobs));
         options.sampling_defaults = SamplingDefaults::OpenAi;
         let wrong = |reason| Failure::usage("FILE", format!("record {number}: {reason}"));
@@ -161,7 +165,12 @@ impl ReplayArgs {
         };
         let images = images.iter().map(resized).collect::<Result<Vec<_>, _>>()?;
         let images = images.into_iter().flat_map(|image| image.parts).collect();
-        let options = RequestOptions { images, is_message: request.is_message, ..options };
+        let heard = |audio: &Audio| {
+            let clip = engine.audio_processor()?.clip(audio, &mut || Ok(()));
+            clip.map_err(|reason| Error::request("audio", reason.to_string()))
+        };
+        let audio = audio.iter().map(heard).collect::<Result<_, _>>()?;
+        let options = RequestOptions { images, audio, is_message: request.is_message, ..options };
         let request = engine.request(request.prompt_ids.clone(), &options)?;
         let answer = answer::read(engine.submit(request)?, &Interrupt::default(), AnswerOutput::Hidden)?;
         Ok((engine, answer))
@@ -202,18 +211,35 @@ impl ReplayArgs {
 
     /// Finds the pictures of a record among the files of `--image`.
     fn images(&self, number: usize, recorded: &RecordedRequest) -> Result<Vec<Image>, Failure> {
-        if recorded.images.is_empty() {
+        let hashes = &recorded.files.images;
+        if hashes.is_empty() {
             return Ok(Vec::new());
         }
-        let given_images = read_images(&self.image)?;
-        let find = |hash: &String| given_images.iter().find(|image| hex(image.hash()) == *hash).cloned();
-        recorded.images.iter().map(find).collect::<Option<_>>().ok_or_else(|| {
-            let count = recorded.images.len();
-            let reason =
-                format!("is needed: record {number} uses images ({count}), and the given files do not include all of them");
-            Failure::usage("--image", reason)
-        })
+        let given = read_images(&self.image)?;
+        let find = |hash: &String| given.iter().find(|image| hex(image.hash()) == *hash).cloned();
+        let found = hashes.iter().map(find).collect::<Option<_>>();
+        found.ok_or_else(|| missing("--image", "images", number, hashes.len()))
     }
+
+    /// Finds the recordings of a record among the files of `--audio`.
+    fn audio(&self, number: usize, recorded: &RecordedRequest) -> Result<Vec<Audio>, Failure> {
+        let hashes = &recorded.files.audio;
+        if hashes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let given = read_audio(&self.audio)?;
+        let find = |hash: &String| given.iter().find(|audio| hex(audio.hash()) == *hash).cloned();
+        let found = hashes.iter().map(find).collect::<Option<_>>();
+        found.ok_or_else(|| missing("--audio", "audio", number, hashes.len()))
+    }
+}
+
+/// Returns the error for a record whose files are not all given.
+fn missing(flag: &str, kind: &str, number: usize, count: usize) -> Failure {
+    let reason = format!(
+        "is needed: record {number} uses {kind} ({count}), and the given files do not include all of them"
+    );
+    Failure::usage(flag, reason)
 }
 
 /// Parses the flags of a record. Values of the form `@FILE` are rejected.

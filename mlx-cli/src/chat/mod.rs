@@ -25,6 +25,7 @@ mod tokens;
 mod tools;
 mod wrap;
 
+use chat_format::Part;
 use mlx_core::Error;
 use mlx_core::chat::ChatSession;
 use mlx_core::engine::{EngineOptions, Engines, RequestOptions, TokenOutput};
@@ -41,7 +42,7 @@ use crate::model_choice::{self, ChosenModel};
 use crate::profile_args::{model_with_profile, think_error, thinking_with_profile, with_profile};
 use crate::terminal;
 pub(crate) use args::ChatArgs;
-use attach::{MessageWithFiles, with_files};
+use attach::{MessageWithFiles, Senses, with_files};
 use command::{HELP, Line, parse};
 use fence::Text;
 use file_reference::begins_with_file;
@@ -251,8 +252,8 @@ impl Chat {
         match line {
             Line::Empty | Line::Quit | Line::Edit(None) => {}
             Line::Message(text) => {
-                if let Some(MessageWithFiles { text, images, .. }) = self.attach_files(&text)? {
-                    self.respond(|session| session.ask_about(images, &text))?;
+                if let Some(MessageWithFiles { text, media, .. }) = self.attach_files(&text)? {
+                    self.respond(|session| session.ask_about(media, &text))?;
                 }
             }
             Line::Retry => self.retry()?,
@@ -330,12 +331,12 @@ impl Chat {
         Ok(())
     }
 
-    /// Replaces the last message. Its pictures stay unless the new text names others.
+    /// Replaces the last message. Its pictures and recordings stay unless the new text names others.
     fn edit(&mut self, text: &str) -> Result<(), Failure> {
-        let Some(MessageWithFiles { text, images, .. }) = self.attach_files(text)? else { return Ok(()) };
+        let Some(MessageWithFiles { text, media, .. }) = self.attach_files(text)? else { return Ok(()) };
         self.respond(
             |session| {
-                if images.is_empty() { session.edit(&text) } else { session.edit_about(images, &text) }
+                if media.is_empty() { session.edit(&text) } else { session.edit_about(media, &text) }
             },
         )
     }
@@ -357,14 +358,17 @@ impl Chat {
         let engine = self.session.engine();
         let count_tokens =
             |text: &str| engine.folder().tokenizer.encode(text, false).map_or(0, |tokens| tokens.len());
-        // An unusable vision tower is reported with its cause when the message is sent.
-        let has_vision = !matches!(engine.image_processor(), Err(Error::Request { .. }));
-        match with_files(text, has_vision, count_tokens) {
+        // An unusable tower is reported with its cause when the message is sent.
+        let senses = Senses {
+            vision: !matches!(engine.image_processor(), Err(Error::Request { .. })),
+            hearing: !matches!(engine.audio_processor(), Err(Error::Request { .. })),
+        };
+        match with_files(text, senses, count_tokens) {
             Ok(attached) => {
                 for note in &attached.notes {
                     terminal::note(note);
                 }
-                self.thumbnails.show(&attached.images)?;
+                self.thumbnails.show(attached.media.iter().filter_map(Part::image))?;
                 Ok(Some(attached))
             }
             Err(message) => {

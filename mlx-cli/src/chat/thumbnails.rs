@@ -19,12 +19,13 @@ impl Thumbnails {
     }
 
     /// Shows each picture on its own line.
-    pub(super) fn show(&mut self, images: &[Image]) -> Result<(), Failure> {
-        if images.is_empty() {
+    pub(super) fn show<'a>(&mut self, images: impl Iterator<Item = &'a Image>) -> Result<(), Failure> {
+        let mut images = images.peekable();
+        if images.peek().is_none() {
             return Ok(());
         }
         let Some(protocol) = self.protocol()? else { return Ok(()) };
-        for text in images.iter().filter_map(|image| thumbnail(image, protocol)) {
+        for text in images.filter_map(|image| thumbnail(image, protocol)) {
             terminal::show_styled(&format!("{text}\n"))?;
         }
         Ok(())
