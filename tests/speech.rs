@@ -15,7 +15,9 @@ use serde_json::Value;
 
 const NONE: FallbackThresholds =
     FallbackThresholds { compression_ratio: None, logprob: None, no_speech: None };
-const MODELS: [&str; 3] = ["whisper-f32", "whisper-128-f32", "whisper-original-f32"];
+/// The last three have the names and the config of the original, two of them packed matrices in the files of MLX.
+const MODELS: [&str; 5] =
+    ["whisper-f32", "whisper-128-f32", "whisper-original-f32", "whisper-q4-npz", "whisper-q8"];
 
 fn folder(name: &str) -> PathBuf {
     golden_folder().join("speech").join(name)

@@ -118,6 +118,7 @@ impl Download {
         let fetch = Fetch::new(client, &repo, &plan.commit);
         let progress = Progress::new(plan.bytes());
         fetch.all(&plan.described, &progress)?;
+        fetch.borrowed(plan, &progress)?;
         if plan.gguf.is_none() {
             progress.pausing(|| warn_if_unsupported(&folder, plan));
         }

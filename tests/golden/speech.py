@@ -17,6 +17,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from audio import signal
+from encoders import quantized
 
 OUT = os.path.join(sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__)), "speech")
 LANGUAGES = ["en", "de", "es"]
@@ -102,7 +103,18 @@ def long_form(model, ids, bins):
     return [[round(float(it["start"]), 2), round(float(it["end"]), 2), [token for token in it["tokens"].tolist() if token != end]] for it in out["segments"][0]]
 
 
-def original_names(source, target):
+def pack(model, bits):
+    """Quantizes all matrices as MLX does. Returns the tensors of each, by the name of its weight; the model gets the floats that they stand for."""
+    packed = {}
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if value.ndim == 2 and "embed_positions" not in name:
+                packed[name], floats = quantized(value, bits, torch.float16, group=32)
+                value.copy_(floats)
+    return packed
+
+
+def original_names(source, target, packed=None, bits=None, file="model.safetensors"):
     """The layout of mlx-community's conversions of the original."""
     from safetensors.numpy import load_file
     os.makedirs(target, exist_ok=True)
@@ -113,17 +125,25 @@ def original_names(source, target):
              ("model.encoder.layer_norm", "encoder.ln_post"), ("model.decoder.layer_norm", "decoder.ln"), ("model.decoder.embed_tokens", "decoder.token_embedding"),
              ("model.decoder.embed_positions.weight", "decoder.positional_embedding"), ("model.encoder.conv", "encoder.conv")]
     weights = {}
-    for name, value in load_file(f"{source}/model.safetensors").items():
+    for source_name, value in load_file(f"{source}/model.safetensors").items():
+        name = source_name
         if name == "model.encoder.embed_positions.weight":
             continue                                        # mlx-community's files have no table, since it is computed
         for ours, theirs in pairs:
             name = name.replace(ours, theirs)
+        if parts := (packed or {}).get(source_name):
+            weights |= {name.removesuffix("weight") + part: tensor.numpy() for part, tensor in parts.items()}
+            continue
         weights[name] = np.ascontiguousarray(value.swapaxes(1, 2)) if ".conv" in name and value.ndim == 3 else value
-    save_file(weights, f"{target}/model.safetensors")
+    if file.endswith("npz"):
+        np.savez(f"{target}/{file}", **weights)
+    else:
+        save_file(weights, f"{target}/{file}")
     config = json.load(open(f"{source}/config.json"))
     original = {"n_mels": "num_mel_bins", "n_audio_state": "d_model", "n_audio_head": "encoder_attention_heads", "n_audio_layer": "encoder_layers", "n_vocab": "vocab_size",
                 "n_text_ctx": "max_target_positions", "n_text_state": "d_model", "n_text_head": "decoder_attention_heads", "n_text_layer": "decoder_layers"}
-    json.dump({"n_audio_ctx": 1500, **{key: config[theirs] for key, theirs in original.items()}}, open(f"{target}/config.json", "w"))
+    quantization = dict(quantization=dict(group_size=32, bits=bits)) if packed else {}
+    json.dump({"n_audio_ctx": 1500, **{key: config[theirs] for key, theirs in original.items()}, **quantization}, open(f"{target}/config.json", "w"))
     for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copy(f"{source}/{file}", target)
 
@@ -145,12 +165,13 @@ def main():
         expected[name]["segments"] = long_form(model, ids, features.shape[1])
         print(name, expected[name])
     # Its feed-forward blocks must be four times as wide.
-    model, ids = build("wide", 11, **{**sizes, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128})
     features = WhisperFeatureExtractor()(signal(), sampling_rate=16000, return_tensors="pt").input_features
-    original_names(f"{OUT}/wide", f"{OUT}/whisper-original-f32")
-    shutil.rmtree(f"{OUT}/wide")
-    expected["whisper-original-f32"] = reference(model, ids, features)
-    print(expected["whisper-original-f32"])
+    for name, seed, bits, file in (("whisper-original-f32", 11, None, "model.safetensors"), ("whisper-q4-npz", 13, 4, "weights.npz"), ("whisper-q8", 14, 8, "weights.safetensors")):
+        model, ids = build("wide", seed, **{**sizes, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128})
+        original_names(f"{OUT}/wide", f"{OUT}/{name}", pack(model, bits) if bits else None, bits, file)
+        shutil.rmtree(f"{OUT}/wide")
+        expected[name] = reference(model, ids, features)
+        print(name, expected[name])
     json.dump(expected, open(f"{OUT}/expected.json", "w"), indent=1)
 
 

@@ -7,6 +7,7 @@ use std::process::Command;
 use mlx_core::ModelFolder;
 use mlx_tests::golden_folder;
 use mlx_tests::hub::Hub;
+use serde_json::{Value, json};
 
 use super::{Setup, failed, stdout, succeeded};
 
@@ -131,4 +132,32 @@ fn folders_in_variables_are_expanded_as_other_hub_tools_do() {
     let mut command = setup.command(&["inspect", "--json"]);
     command.env("PLACE", setup.snapshot()).env("MLX_MODEL", "${PLACE}");
     succeeded(&command.output().expect("it starts"));
+}
+
+/// MLX's conversions of Whisper contain only the config and the weights.
+#[test]
+fn a_whisper_model_without_a_tokenizer_gets_that_of_the_original() {
+    let setup = Setup {
+        hub: Hub::start(&golden_folder().join("speech/whisper-q4-npz")),
+        home: tempfile::tempdir().expect("a temporary folder"),
+    };
+    let tokenizer = {
+        let mut hub = setup.hub.behave();
+        let files = &mut hub.files;
+        files.retain(|file, _| file == "config.json" || file == "weights.npz" || file == "tokenizer.json");
+        let mut config: Value = serde_json::from_slice(&files["config.json"]).expect("json");
+        config["n_vocab"] = json!(51_865);
+        files.insert("config.json".to_owned(), config.to_string().into_bytes());
+        files.remove("tokenizer.json").expect("the fixture has one")
+    };
+    failed(&setup.pull(), &["openai/whisper-base", "has no model of that name"]);
+    setup.hub.behave().tokenizer = Some(tokenizer.clone());
+    succeeded(&setup.pull());
+    let names = ["config.json", "tokenizer.json", "weights.npz"].map(str::to_owned);
+    assert_eq!(fetched(&setup), names.into());
+    assert_eq!(std::fs::read(setup.snapshot().join("tokenizer.json")).expect("a file"), tokenizer);
+    succeeded(&setup.offline(&["pull", "org/tiny"]));
+    std::fs::remove_file(setup.snapshot().join("tokenizer.json")).expect("it is there");
+    let error = ModelFolder::open(&setup.snapshot()).err().expect("it has no tokenizer").to_string();
+    assert!(error.contains("tokenizer.json") && error.contains("openai/whisper-base"), "{error}");
 }

@@ -13,6 +13,11 @@ use serde_json::{Value, json};
 /// The commit of its only model, `org/tiny`.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
+/// The other model, which has only a tokenizer.
+pub const LENDER: &str = "openai/whisper-base";
+/// The commit of the other model.
+const LENT_COMMIT: &str = "abcdef0123456789abcdef0123456789abcdef01";
+
 /// The model of the Hub and the faults to simulate.
 #[derive(Default)]
 pub struct Behavior {
@@ -44,6 +49,8 @@ pub struct Behavior {
     pub pause: Duration,
     /// The commit to report instead of [`COMMIT`].
     pub commit: Option<String>,
+    /// The tokenizer of another model, [`LENDER`]. `None` if the Hub does not have that model.
+    pub tokenizer: Option<Vec<u8>>,
     /// All requests received.
     pub requests: Vec<Request>,
     /// Bytes sent of each file.
@@ -166,13 +173,18 @@ fn answer(mut stream: &TcpStream, behavior: &Mutex<Behavior>) -> std::io::Result
         let commit = lock(behavior).commit.clone().unwrap_or_else(|| COMMIT.to_owned());
         if revision == "main" || revision == "refs%2Fpr%2F1" || revision == commit {
             let body = listing(&lock(behavior), &commit).to_string();
-            let head = format!(
-                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-                body.len()
-            );
-            return stream.write_all(head.as_bytes());
+            return ok(stream, body.as_bytes());
         }
         return stream.write_all(not_found("RevisionNotFound").as_bytes());
+    }
+    if let Some(lent) = lock(behavior).tokenizer.clone() {
+        let lent = Behavior { files: [("tokenizer.json".to_owned(), lent)].into(), ..Behavior::default() };
+        if path == format!("/api/models/{LENDER}/revision/main") {
+            return ok(stream, listing(&lent, LENT_COMMIT).to_string().as_bytes());
+        }
+        if path == format!("/{LENDER}/resolve/{LENT_COMMIT}/tokenizer.json") {
+            return ok(stream, &lent.files["tokenizer.json"]);
+        }
     }
     let resolved = path.strip_prefix(&format!("/org/tiny/resolve/{COMMIT}/"));
     let Some(file) = resolved.or_else(|| path.strip_prefix("/cdn/")) else {
@@ -237,6 +249,12 @@ fn read(stream: &TcpStream) -> std::io::Result<Request> {
         }
     }
     Ok(request)
+}
+
+fn ok(mut stream: &TcpStream, body: &[u8]) -> std::io::Result<()> {
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)
 }
 
 fn not_found(code: &str) -> String {

@@ -1,5 +1,5 @@
 //! Readers and writers for the small files of a model folder: JSON read by key, warnings about optional files, the
-//! names of the weight files, and atomic writes.
+//! names of the weight files, the tokenizers of models without one, and atomic writes.
 //!
 //! ```no_run
 //! use mlx_files::Fields;
@@ -15,6 +15,7 @@ mod atomic_write;
 mod fields;
 mod human_bytes;
 mod model_file;
+mod tokenizer_lender;
 mod warnings;
 pub mod weight_files;
 
@@ -25,6 +26,7 @@ pub use atomic_write::{
 pub use fields::{Fields, bytes, expect_utf8_json, object};
 pub use human_bytes::size;
 pub use model_file::{read_model_file, tokenizer_parts};
+pub use tokenizer_lender::tokenizer_lender;
 pub use warnings::Warnings;
 
 pub use mlx_gguf::{Error, Result, TokenizerParts};

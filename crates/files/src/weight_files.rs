@@ -10,9 +10,11 @@ use mlx_gguf::{Error, Result};
 pub const INDEX: &str = "model.safetensors.index.json";
 /// The weights file of a model with only one.
 pub const SINGLE: &str = "model.safetensors";
+/// The names of a single weights file. Those after the first are of conversions for MLX. The first one that exists is read.
+pub const SINGLES: [&str; 3] = [SINGLE, "weights.safetensors", "weights.npz"];
 
 const MISSING: &str =
-    "has no model.safetensors and no model.safetensors.index.json; only safetensors weights are read";
+    "has no model.safetensors and no model.safetensors.index.json, nor weights.safetensors or weights.npz";
 
 /// `model.safetensors.index.json`.
 pub struct Index {
@@ -62,8 +64,16 @@ pub fn files(folder: &Path) -> Result<Vec<String>> {
     if let Some(index) = Index::read(folder)?.filter(|index| !index.is_merged_in(folder)) {
         return Ok(index.files().into_iter().cloned().collect());
     }
-    let numbered = if folder.join(SINGLE).is_file() { Vec::new() } else { numbered(folder)? };
+    if let Some(single) = single(folder) {
+        return Ok(vec![single.to_owned()]);
+    }
+    let numbered = numbered(folder)?;
     Ok(if numbered.is_empty() { vec![SINGLE.to_owned()] } else { numbered })
+}
+
+/// Returns the name of the single weights file in `folder`, if it has one.
+fn single(folder: &Path) -> Option<&'static str> {
+    SINGLES.into_iter().find(|name| folder.join(name).is_file())
 }
 
 /// Returns the names of the weight files in the JSON of an index.
@@ -76,7 +86,6 @@ pub fn files_of_index(text: &str) -> Result<Vec<String>> {
 /// Returns the paths of the weight files of the model in `folder`, and its index. Files that do not exist are
 /// skipped.
 pub fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)> {
-    let single = folder.join(SINGLE);
     if let Some(index) = Index::read(folder)?.filter(|index| !index.is_merged_in(folder)) {
         let paths = index.files().into_iter().map(|file| folder.join(file));
         let paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
@@ -87,8 +96,8 @@ pub fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)> {
         let message = format!("names {first}, but none of its files exists");
         return Err(Error::file(&index.path, message));
     }
-    if single.is_file() {
-        return Ok((vec![single], None));
+    if let Some(single) = single(folder) {
+        return Ok((vec![folder.join(single)], None));
     }
     let numbered = numbered(folder)?;
     if numbered.is_empty() {

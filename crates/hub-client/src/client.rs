@@ -50,6 +50,16 @@ impl Client {
         })
     }
 
+    /// Returns a client for another model.
+    pub(crate) fn of(&self, name: &ModelName) -> Self {
+        Self {
+            agent: self.agent.clone(),
+            endpoint: self.endpoint.clone(),
+            token: self.token.clone(),
+            name: name.clone(),
+        }
+    }
+
     /// Returns an error about the model.
     pub fn error(&self, message: impl Into<String>) -> Error {
         Error::hub(&self.name, message)

@@ -16,6 +16,7 @@ use super::backoff::{Backoff, FetchError};
 use super::checksum::Checksum;
 use super::client::Client;
 use super::listing::HubFile;
+use super::plan::Plan;
 use super::progress::{FileProgress, Progress};
 
 /// Files downloaded in parallel.
@@ -28,6 +29,8 @@ pub struct Fetch<'a> {
     client: &'a Client,
     repo: &'a Repo,
     commit: &'a str,
+    /// The commit of the client's model. It differs from `commit` if the files are borrowed.
+    source: &'a str,
     /// Set when a file has failed, to stop the other downloads.
     stopped: AtomicBool,
 }
@@ -35,7 +38,14 @@ pub struct Fetch<'a> {
 impl<'a> Fetch<'a> {
     /// Returns a download of this commit into this cache entry.
     pub fn new(client: &'a Client, repo: &'a Repo, commit: &'a str) -> Self {
-        Self { client, repo, commit, stopped: AtomicBool::new(false) }
+        Self { client, repo, commit, source: commit, stopped: AtomicBool::new(false) }
+    }
+
+    /// Downloads the files that the plan borrows from another model.
+    pub fn borrowed(&self, plan: &'a Plan, progress: &dyn Progress) -> Result<()> {
+        let Some(lender) = &plan.lender else { return Ok(()) };
+        let fetch = Self { source: &lender.commit, ..Self::new(&lender.client, self.repo, self.commit) };
+        fetch.all(&lender.files, progress)
     }
 
     /// Downloads the given files that are not in the cache.
@@ -125,7 +135,7 @@ impl<'a> Fetch<'a> {
         if partial.length == file.size {
             return Ok(());
         }
-        let response = self.client.file(self.commit, &file.path, partial.length)?;
+        let response = self.client.file(self.source, &file.path, partial.length)?;
         if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
             partial.restart()?;
             return Err(FetchError::transient("the Hub refuses the byte range"));

@@ -19,6 +19,7 @@ mod backoff;
 mod checksum;
 mod client;
 mod fetch;
+mod lender;
 mod listing;
 mod plan;
 mod progress;
@@ -26,6 +27,7 @@ mod token;
 
 pub use client::Client;
 pub use fetch::Fetch;
+pub use lender::Lender;
 pub use listing::HubFile;
 pub use plan::Plan;
 pub use progress::{FileProgress, Progress};

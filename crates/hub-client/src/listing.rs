@@ -87,6 +87,11 @@ impl Listing {
         {
             return Ok(vec![single.clone()]);
         }
+        if named.is_empty()
+            && let Some(single) = weight_files::SINGLES.iter().find_map(|name| self.file(name))
+        {
+            return Ok(vec![single.clone()]);
+        }
         let numbered = || weight_files::numbered_among(self.files.iter().map(|file| file.path.clone()));
         let paths = if named.is_empty() { numbered()? } else { named.to_vec() };
         let found = |path: &String| {
@@ -161,7 +166,9 @@ impl HubFile {
 }
 
 fn is_weights(path: &str) -> bool {
-    !path.contains('/') && Path::new(path).extension().is_some_and(|extension| extension == "safetensors")
+    let is_safetensors = !path.contains('/')
+        && Path::new(path).extension().is_some_and(|extension| extension == "safetensors");
+    is_safetensors || weight_files::SINGLES.contains(&path)
 }
 
 /// Returns true if a checksum or commit is safe as a file name.

@@ -8,6 +8,7 @@ use mlx_hub::{Error, GgufModel, Result};
 use mlx_hub::{Repo, affects_output};
 
 use super::client::Client;
+use super::lender::Lender;
 use super::listing::{HubFile, Listing};
 
 /// The files of one commit that a download fetches.
@@ -18,6 +19,8 @@ pub struct Plan {
     pub described: Vec<HubFile>,
     /// The weights.
     pub weights: Vec<HubFile>,
+    /// The other model whose tokenizer is fetched, if the model has none.
+    pub lender: Option<Lender>,
     /// The GGUF model, if the download is one. Its files are the weights.
     pub gguf: Option<GgufModel>,
 }
@@ -29,7 +32,7 @@ impl Plan {
         let listing = Listing::fetch(client, file)?;
         if listing.gguf.is_some() {
             let Listing { commit, files, gguf } = listing;
-            return Ok(Self { commit, described: Vec::new(), weights: files, gguf });
+            return Ok(Self { commit, described: Vec::new(), weights: files, lender: None, gguf });
         }
         let named = match listing.file(weight_files::INDEX) {
             Some(index) => weight_files::files_of_index(&index_text(client, repo, &listing.commit, index)?)?,
@@ -39,14 +42,16 @@ impl Plan {
         if listing.file("config.json").is_none() {
             return Err(client.error("has no config.json, which is needed to load the model"));
         }
+        let lender = Lender::find(client, &listing)?;
         let Listing { commit, mut files, gguf } = listing;
         files.retain(|file| affects_output(&file.path));
-        Ok(Self { commit, described: files, weights, gguf })
+        Ok(Self { commit, described: files, weights, lender, gguf })
     }
 
     /// Returns all files.
     fn files(&self) -> impl Iterator<Item = &HubFile> {
-        self.described.iter().chain(&self.weights)
+        let borrowed = self.lender.iter().flat_map(|lender| &lender.files);
+        self.described.iter().chain(borrowed).chain(&self.weights)
     }
 
     /// Returns the total size of all files.

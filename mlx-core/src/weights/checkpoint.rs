@@ -1,7 +1,8 @@
-//! The safetensors files of a folder: their tensors and the location of the data. Every header is validated before it is used.
+//! The safetensors files of a folder, or its npz file: their tensors and the location of the data. Every header is validated before it is used.
 
 mod entry;
 mod header;
+mod npz;
 #[cfg(test)]
 mod tests;
 
@@ -37,7 +38,8 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens `model.safetensors`, or the shards that are numbered or listed in `model.safetensors.index.json`. Reads headers only.
+    /// Opens the single weights file, such as `model.safetensors`, or the shards that are numbered or listed in `model.safetensors.index.json`.
+    /// Reads headers only.
     ///
     /// The headers determine the file of each tensor. The index may list missing tensors if the model does not need them.
     pub(crate) fn open(folder: &Path) -> Result<Self> {
@@ -320,7 +322,9 @@ impl Checkpoint {
 
     fn add_shard(&mut self, path: PathBuf) -> Result<()> {
         let mut file = File::open(&path).map_err(|source| Error::io(&path, source))?;
-        let (header_length, entries) = header::read(&path, &mut file)?;
+        let is_npz = path.extension().is_some_and(|suffix| suffix == "npz");
+        let (header_length, entries) =
+            if is_npz { (0, npz::read(&path, &file)?) } else { header::read(&path, &mut file)? };
         let index = self.shards.len();
         for (name, mut entry) in entries {
             entry.file = index;

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use aho_corasick::AhoCorasick;
 use chat_template::guarded;
-use mlx_files::{Warnings, expect_utf8_json};
+use mlx_files::{Fields, Warnings, expect_utf8_json};
 use serde_json::{Map, Value};
 use tokenizers::{AddedToken, Tokenizer as Inner};
 
@@ -304,6 +304,13 @@ fn encode_whole(inner: &Inner, text: &str, framed: bool) -> Result<Vec<u32>> {
 
 /// Returns the error for a folder without tokenizer.json.
 fn missing(folder: &Path) -> Error {
+    let config = Fields::read_optional(&folder.join("config.json")).ok().flatten();
+    if let Some(lender) = config.as_ref().and_then(mlx_files::tokenizer_lender) {
+        return Error::file(
+            folder.join("tokenizer.json"),
+            format!("is missing; copy that of {lender} into the folder, or get the model with `mlx pull`"),
+        );
+    }
     let others = ["tokenizer.model", "tekken.json", "vocab.json", "tiktoken.model"];
     match others.iter().find(|name| folder.join(name).exists()) {
         Some(name) => Error::file(
