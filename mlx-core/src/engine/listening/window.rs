@@ -88,7 +88,7 @@ impl Window {
         !std::mem::replace(&mut self.has_panicked, true)
     }
 
-    /// Runs the next step: a layer of the encoder, the prompt, or a few tokens. Returns the result after the last one.
+    /// Runs the next step: a part of the encoding, the prompt, or a few tokens. Returns the result after the last one.
     pub(super) fn step(&mut self, recognizer: &mut Recognizer) -> Result<Option<WindowResult>> {
         if self.started.is_none() {
             self.started = Some(Instant::now());
@@ -198,7 +198,7 @@ impl Job for Window {
     }
 }
 
-/// Returns the stage after a layer of the encoder. Only after the last one, the encoded audio is there.
+/// Returns the stage after a step of the encoding. Only the last step returns encoded audio.
 fn encoded(audio: Option<EncodedAudio>, pass: EncoderPass) -> Stage {
     audio.map_or(Stage::Encoding(pass), Stage::Encoded)
 }

@@ -14,13 +14,16 @@ use crate::model::linear::Linear;
 use crate::model::norm::Norm;
 use crate::weights::Weights;
 
+/// The layers whose keys and values of the audio are computed at once. They take about as long as a layer of the encoder.
+const LISTENING_LAYERS: usize = 6;
+
 /// The decoder with its weights.
 pub(super) struct TextDecoder {
     embedding: Embedding,
     head: Linear,
     /// `[target_positions, hidden]`
     positions: Array,
-    layers: Vec<DecoderLayer>,
+    pub(super) layers: Vec<DecoderLayer>,
     norm: Norm,
     target_positions: usize,
 }
@@ -31,7 +34,8 @@ pub struct DecoderState {
     layers: Vec<Option<KeysValues>>,
 }
 
-struct DecoderLayer {
+/// A layer with its weights.
+pub(super) struct DecoderLayer {
     self_norm: Norm,
     self_attention: WhisperAttention,
     cross_norm: Norm,
@@ -83,12 +87,14 @@ impl TextDecoder {
         DecoderState { layers: vec![None; self.layers.len()] }
     }
 
-    /// Computes the keys and values of the encoder's output, `[SOURCE_POSITIONS, hidden]`, for each layer.
-    pub(super) fn listen(&self, audio: &Array) -> Result<EncodedAudio> {
+    /// Computes the keys and values of the encoder's output, `[SOURCE_POSITIONS, hidden]`, for a few layers after those in `heard`.
+    pub(super) fn listen(&self, audio: &Array, heard: &mut Vec<KeysValues>) -> Result<()> {
         let of_layer = |layer: &DecoderLayer| layer.cross_attention.keys_values(audio);
-        let all = self.layers.iter().map(of_layer).collect::<Result<Vec<_>>>()?;
-        eval(all.iter().flat_map(KeysValues::arrays))?;
-        Ok(EncodedAudio(all))
+        let next = self.layers.iter().skip(heard.len()).take(LISTENING_LAYERS);
+        let next = next.map(of_layer).collect::<Result<Vec<_>>>()?;
+        eval(next.iter().flat_map(KeysValues::arrays))?;
+        heard.extend(next);
+        Ok(())
     }
 
     /// Reads tokens. Returns the logits after those at the indices `rows`.

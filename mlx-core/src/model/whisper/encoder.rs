@@ -35,9 +35,12 @@ pub(super) struct AudioEncoder {
 
 /// A pass of the encoder between two layers.
 pub struct EncoderPass {
-    hidden: Array,
+    /// The output of the last layer that has run. After all layers, it is normed.
+    pub(super) hidden: Array,
     /// The number of layers that have run.
     pub(super) layers: usize,
+    /// The keys and values of the output, for the first layers of the decoder.
+    pub(super) heard: Vec<KeysValues>,
 }
 
 /// The keys and values of an encoded window, for each layer of the decoder. Clones share them.
@@ -114,21 +117,18 @@ impl AudioEncoder {
         for convolution in &self.convolutions {
             hidden = self.activated.forward(&convolution.forward(&hidden)?)?;
         }
-        Ok(EncoderPass { hidden: add(&hidden, &self.positions)?, layers: 0 })
+        Ok(EncoderPass { hidden: add(&hidden, &self.positions)?, layers: 0, heard: Vec::new() })
     }
 
     /// Computes the next layer.
     pub(super) fn advance(&self, pass: &mut EncoderPass) -> Result<()> {
         let Some(layer) = self.layers.get(pass.layers) else { return Ok(()) };
         pass.hidden = layer.forward(&pass.hidden)?;
-        pass.hidden.eval()?;
         pass.layers += 1;
-        Ok(())
-    }
-
-    /// Returns the output after all layers, `[SOURCE_POSITIONS, hidden]`.
-    pub(super) fn output(&self, pass: &EncoderPass) -> Result<Array> {
-        self.norm.forward(&pass.hidden)
+        if pass.layers == self.layers.len() {
+            pass.hidden = self.norm.forward(&pass.hidden)?;
+        }
+        Ok(pass.hidden.eval()?)
     }
 }
 

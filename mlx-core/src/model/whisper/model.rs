@@ -28,13 +28,16 @@ impl Whisper {
         self.encoder.begin(features)
     }
 
-    /// Computes the next layer of the encoder. After the last one, returns the encoded window.
+    /// Computes the next layer of the encoder, and after the last one the keys and values of the next layers of the decoder. Returns the encoded
+    /// window when it is complete.
     pub fn advance(&self, pass: &mut EncoderPass) -> Result<Option<EncodedAudio>> {
-        self.encoder.advance(pass)?;
         if pass.layers < self.encoder.layers.len() {
+            self.encoder.advance(pass)?;
             return Ok(None);
         }
-        self.decoder.listen(&self.encoder.output(pass)?).map(Some)
+        self.decoder.listen(&pass.hidden, &mut pass.heard)?;
+        let is_complete = pass.heard.len() == self.decoder.layers.len();
+        Ok(is_complete.then(|| EncodedAudio(std::mem::take(&mut pass.heard))))
     }
 
     /// Returns the decoder's state before the first token.
