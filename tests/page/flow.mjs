@@ -11,6 +11,7 @@ import { pictures } from "./pictures.mjs";
 import { profiles } from "./profiles.mjs";
 import { rendering } from "./rendering.mjs";
 import { settings } from "./settings.mjs";
+import { deaf, speech } from "./speech.mjs";
 import { tabs } from "./tabs.mjs";
 import { thirdParty } from "./third_party.mjs";
 import { Trial } from "./support.mjs";
@@ -38,7 +39,7 @@ try {
 
   await trial.serve(...trial.models());
   const other = await trial.open();
-  for (const steps of [scripted, answers, rendering, pictures, files, messages, settings, tabs, menu, looks])
+  for (const steps of [scripted, answers, rendering, pictures, files, deaf, messages, settings, tabs, menu, looks])
     await run(steps, other);
   assert.deepEqual(
     [trial.foreign, trial.faults, trial.refusals],
@@ -63,6 +64,10 @@ try {
     },
     other,
   );
+
+  await trial.serve(...trial.models(), ...trial.recognizer());
+  await other.reload();
+  await run(speech, other);
 
   await trial.serve(...trial.models(), ...trial.profiles());
   await other.reload();

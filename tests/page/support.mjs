@@ -8,12 +8,18 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const here = dirname(fileURLToPath(import.meta.url)),
-  root = join(here, "../..");
-const ARGUMENTS =
-  "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync".split(
+const here = dirname(fileURLToPath(import.meta.url));
+/** The folder of the project. */
+export const root = join(here, "../..");
+const ARGUMENTS = [
+  ..."--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync".split(
     " ",
-  );
+  ),
+  // A microphone that plays a file, and is allowed without a question.
+  "--use-fake-device-for-media-stream",
+  "--use-fake-ui-for-media-stream",
+  "--use-file-for-fake-audio-capture=" + join(root, "tests/golden/audio/tone.wav"),
+];
 
 /** The events of a held stream: of the answer that counts to twenty, it has the words up to "eleven". */
 const HELD = 10;
@@ -40,9 +46,10 @@ async function serve(program, more) {
 
 /** Passes requests on to the server that runs now. `pace` is the time before each event of a stream, in milliseconds; `cut` ends the
  * next stream behind so many events; `hold()` stops the next one in the middle until `release()`. `bodies` are the chats that were asked
- * for. `invented` answers chats in place of the server. */
+ * for, `audio` the forms with audio, `events` those of the last stream. `invented` answers chats in place of the server. With `isMute`,
+ * audio has no answer. */
 async function startProxy() {
-  const proxy = { pace: 0, cut: 0, port: 0, bodies: [], invented: null };
+  const proxy = { pace: 0, cut: 0, port: 0, bodies: [], audio: [], events: [], invented: null, isMute: false };
   let next = null;
   proxy.hold = () => {
     next = new Promise((done) => {
@@ -54,10 +61,12 @@ async function startProxy() {
     next = null;
     let rest = "",
       sent = 0;
+    proxy.events = [];
     for await (const piece of reply.setEncoding("utf8")) {
       const events = (rest + piece).split(/(?<=\n\n)/);
       rest = events.at(-1).endsWith("\n\n") ? "" : events.pop();
       for (const event of events) {
+        proxy.events.push(event);
         if (proxy.pace) await pause(proxy.pace);
         answer.write(event);
         sent += 1;
@@ -78,6 +87,11 @@ async function startProxy() {
       proxy.invented(answer);
       return;
     }
+    const isAudio = asked.url.startsWith("/v1/audio/");
+    if (isAudio && proxy.isMute) {
+      asked.resume();
+      return;
+    }
     const on = request(
       { port: proxy.port, host: "127.0.0.1", method: asked.method, path: asked.url, headers: asked.headers },
       (reply) => {
@@ -91,12 +105,11 @@ async function startProxy() {
       },
     );
     on.on("error", () => answer.destroy());
-    let body = "";
-    asked.on("data", (piece) => {
-      body += piece;
-    });
+    const body = [];
+    asked.on("data", (piece) => body.push(piece));
     asked.on("end", () => {
-      if (/\/v1\/(chat\/)?completions$/.test(asked.url)) proxy.bodies.push(JSON.parse(body));
+      if (/\/v1\/(chat\/)?completions$/.test(asked.url)) proxy.bodies.push(JSON.parse(Buffer.concat(body)));
+      if (isAudio) proxy.audio.push(Buffer.concat(body));
     });
     asked.pipe(on);
   }).listen(0, "127.0.0.1");
@@ -173,6 +186,11 @@ export class Trial {
     const mcpServers = { sea: entry("--record", this.calls), dead: entry("--start", "die") };
     writeFileSync(file, JSON.stringify({ mcpServers }));
     return ["--mcp", file, "--api-key", "k"];
+  }
+
+  /** The flags of a speech recognizer with random weights. */
+  recognizer() {
+    return ["-m", "listening=" + join(root, "tests/golden/speech/whisper-f32")];
   }
 
   /** The flags of a file with one profile. */

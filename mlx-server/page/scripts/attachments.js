@@ -40,9 +40,10 @@ async function textOfFile(file) {
   }
   throw new Error(file.name + " is neither text, a PDF file nor a png, jpeg, webp or gif image");
 }
-// Adds a file to a text field, once it is read.
+// Adds a file to a text field, once it is read. Of audio, the field gets the text; returns a message about it.
 async function attachFile(field, file) {
   const name = file.name || "file";
+  if (isAudio(file)) return transcribeInto(field, file);
   if (/^image\/(?!svg)/.test(file.type)) {
     const url = await pictureOf(file);
     field.pictures.push({ name: file.name || "picture", url });
@@ -88,15 +89,17 @@ function withAttachments(field, { pictures = [], files = [] }) {
     field.keep?.();
   };
   field.attach = async (given) => {
-    let failure = "";
+    let failure = "",
+      done = "";
     field.unread += given.length;
     for (const file of given)
       await attachFile(field, file)
+        .then((message) => (done = message ?? done))
         .catch((error) => (failure = error.message.replace(/\.*$/, ".")))
         .finally(() => (field.unread -= 1));
     draw();
     scrollToEnd();
-    if (failure) flashHint(failure);
+    if (failure || done) flashHint(failure || done);
     else say(plural(field.pictures.length + field.files.length, "file") + " attached.");
   };
   field.onpaste = (event) => {

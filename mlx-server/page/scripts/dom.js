@@ -32,6 +32,11 @@ const flashHint = (text) => {
     $("hint").textContent = permanentHint;
   }, 8000);
 };
+// Shows the progress of some work; without a text, its end.
+const showProgress = (text = permanentHint) => {
+  clearTimeout(hintTimer);
+  $("hint").textContent = text;
+};
 // Control characters are invisible here, but could run commands when pasted into a terminal. They are shown as control pictures.
 const visible = (text) =>
   text.replace(/[\0-\x08\x0b-\x1f\x7f]/g, (it) =>

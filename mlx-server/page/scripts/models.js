@@ -56,10 +56,13 @@ async function refresh() {
     if (JSON.stringify(list) !== JSON.stringify(models)) {
       const wanted = [$("model").value, shown.model, readStored(MODEL_KEY)];
       models = list;
+      showMicrophone();
+      // Models with unreadable files have no capabilities. They are listed, so that their error is shown.
+      const chats = list.filter((it) => !it.capabilities.length || it.capabilities.includes("completion"));
       $("model").replaceChildren(
-        ...list.map((it) => el("option", { value: it.id, textContent: optionText(it) })),
+        ...chats.map((it) => el("option", { value: it.id, textContent: optionText(it) })),
       );
-      const selected = wanted.find((name) => list.some((it) => it.id === name));
+      const selected = wanted.find((name) => chats.some((it) => it.id === name));
       if (selected) $("model").value = selected;
       await checkModel();
     }
