@@ -3,10 +3,11 @@
 use mlx_core::backend::Backend;
 use mlx_core::engine::{EngineOptions, FinishReason, Pipeline, RequestOptions, Speculate};
 use mlx_core::sampling::SamplingOptions;
+use mlx_tests::requests::{Request, assert_equal, request, run_under_load};
 use mlx_tests::scale::cases;
 use mlx_tests::{Dice, Outcome, cpu, model_folder, run};
 
-use super::exactness::{Request, assert_equal, models, request, run_under_load, start};
+use super::exactness::{models, start};
 
 const BACKEND: Backend = Backend { pipelined: true, lookahead: true, ..Backend::CPU };
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use mlx_core::array;
 use mlx_core::backend::Backend;
@@ -74,13 +74,6 @@ pub(crate) fn options(case: &Value) -> ConvertOptions {
 pub(crate) fn run(source: &Path, target: &Path, options: &ConvertOptions) -> mlx_core::Result<Report> {
     let report = convert(source, target, options, &mut |_, _| ControlFlow::Continue(()))?;
     Ok(report.expect("it was not stopped"))
-}
-
-/// Converts a model to 4 bits, into a subfolder of it.
-pub(crate) fn in_four_bits(source: &Path) -> PathBuf {
-    let target = source.join("packed");
-    run(source, &target, &options(&json!({"bits": 4, "group": 32}))).expect("it converts");
-    target
 }
 
 /// Returns all tensors of a folder.

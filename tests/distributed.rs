@@ -1,45 +1,42 @@
-//! One model on several machines gives the same answers as on one, when idle and under load. The workers are threads in this process, but
-//! connect over TCP.
+//! A model divided by layers among processes gives the same answers as one process, alone and under load.
 
-use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
-use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
+use mlx_core::distributed::Parallel;
+use mlx_core::engine::{Engine, EngineOptions, RequestOptions, Speculate};
 use mlx_core::weights::FloatPolicy;
-use mlx_tests::pictures;
-use mlx_tests::proxy::Proxy;
-use mlx_tests::workers::{ThreadWorker, with_layers, workers};
-use mlx_tests::{Dice, collect, cpu, greedy, keeps_bits, run};
+use mlx_tests::divisible::with_layers;
+use mlx_tests::machines::{self, several};
+use mlx_tests::requests::{assert_equal, request, run_under_load};
+use mlx_tests::worker_process::WorkerProcess;
+use mlx_tests::{Dice, at_rest, collect, cpu, greedy, keeps_bits, pictures, run};
 
-use crate::convert;
-use crate::exactness::{assert_equal, request, run_under_load, start};
-use crate::speculation::{Texts, lying};
+use crate::worker_parts::{MLX, in_four_bits};
 
-/// Families with different layers and states, and the number of layers of the copy.
-const MODELS: [(&str, usize); 8] = [
-    ("llama-f32", 5),
-    ("llama-q4-f16", 4),
-    ("qwen3_moe-f32", 4),
-    ("gpt_oss-f32", 4),
-    ("qwen3_5-f32", 8),
-    ("qwen3_5-q4-f32", 8),
-    ("gemma3_text-f32", 7),
-    ("deepseek_v2-f32", 3),
+/// Families with different layers and states, the number of layers of the copy, and that of the workers.
+const MODELS: [(&str, usize, usize); 7] = [
+    ("llama-f32", 5, 3),
+    ("llama-q4-f16", 4, 1),
+    ("qwen3_moe-f32", 4, 1),
+    ("gpt_oss-f32", 4, 3),
+    ("qwen3_5-q4-f32", 8, 3),
+    ("gemma3_text-f32", 7, 1),
+    ("deepseek_v2-f32", 3, 2),
 ];
 
-/// Returns options of an engine with these workers.
-fn options(of: &[ThreadWorker]) -> EngineOptions {
-    let addresses: Vec<SocketAddr> = of.iter().map(|worker| worker.address).collect();
-    EngineOptions { workers: Some(workers(&addresses)), ..EngineOptions::default() }
+/// Starts an engine with these workers.
+pub(crate) fn start(folder: &Path, of: &[WorkerProcess], options: &EngineOptions) -> Engine {
+    machines::start(MLX, folder, of, Parallel::Pipeline, options)
 }
 
-fn several(folder: &Path, count: usize) -> Vec<ThreadWorker> {
-    (0..count).map(|_| ThreadWorker::start(folder)).collect()
-}
-
-fn prompt(length: usize, salt: usize) -> Vec<u32> {
+/// Returns a prompt of this length.
+pub(crate) fn prompt(length: usize, salt: usize) -> Vec<u32> {
     (0..length).map(|place| ((place * 31 + salt * 17 + place * place) % 88 + 4) as u32).collect()
+}
+
+/// Returns options for exact answers with packed weights.
+pub(crate) fn exact() -> EngineOptions {
+    EngineOptions { exact: true, keep_quantized: true, ..EngineOptions::default() }
 }
 
 /// Returns two texts with a common prefix, and one that continues an answer.
@@ -58,40 +55,37 @@ fn conversation(engine: &Engine) -> Vec<(Vec<u32>, Vec<u32>)> {
     outcomes
 }
 
+/// Compares an engine with workers to one without; both have these options.
+fn compare(name: &str, folder: &Path, count: usize, options: &EngineOptions) {
+    let alone = Engine::start(folder, options, |_, _| {}).expect("the model loads");
+    let expected = conversation(&alone);
+    let cached = alone.stats().cached_tokens;
+    drop(alone);
+    let there = several(MLX, folder, count);
+    let engine = start(folder, &there, options);
+    assert_eq!(conversation(&engine), expected, "{name} with {count} workers");
+    assert_eq!(at_rest(&engine).cached_tokens, cached, "{name} with {count} workers");
+}
+
 #[test]
 fn several_machines_answer_as_one() {
     let _turn = cpu();
     let plain = EngineOptions { keep_quantized: true, ..EngineOptions::default() };
-    for (name, layers) in MODELS {
-        compare(name, with_layers(name, layers).path(), layers, &plain);
+    for (name, layers, count) in MODELS {
+        compare(name, with_layers(name, layers).path(), count, &plain);
     }
-    for name in ["qwen3_moe-f32", "gpt_oss-f32"] {
-        let source = with_layers(name, 4);
-        compare(&format!("{name} in 4 bits"), &convert::in_four_bits(source.path()), 4, &plain);
-    }
-}
-
-/// Compares an engine with workers to one without; both have these options.
-fn compare(name: &str, folder: &Path, layers: usize, plain: &EngineOptions) {
-    let alone = Engine::start(folder, plain, |_, _| {}).expect("the model loads");
-    let expected = conversation(&alone);
-    let cached = alone.stats().cached_tokens;
-    drop(alone);
-    for count in [1, (layers - 1).min(3)] {
-        let there = several(folder, count);
-        let options = EngineOptions { workers: options(&there).workers, ..plain.clone() };
-        let engine = Engine::start(folder, &options, |_, _| {}).expect("all are there");
-        assert_eq!(conversation(&engine), expected, "{name} with {count} workers");
-        assert_eq!(engine.stats().cached_tokens, cached, "{name} with {count} workers");
-    }
+    let source = with_layers("qwen3_moe-f32", 4);
+    compare("qwen3_moe in 4 bits", &in_four_bits(source.path()), 1, &plain);
 }
 
 #[test]
-fn quantized_weights_are_unpacked_on_all_machines_or_on_none() {
+fn weights_are_unpacked_on_all_machines_and_states_packed() {
     let _turn = cpu();
     let dtype = Some(FloatPolicy::F32);
-    let name = "llama-q4-f16";
-    compare(name, with_layers(name, 4).path(), 4, &EngineOptions { dtype, ..EngineOptions::default() });
+    let unpacked = EngineOptions { dtype, ..EngineOptions::default() };
+    compare("unpacked", with_layers("llama-q4-f16", 4).path(), 3, &unpacked);
+    let few_bits = EngineOptions { kv_bits: Some(8), ..EngineOptions::default() };
+    compare("few bits", with_layers("llama-f32", 5).path(), 1, &few_bits);
 }
 
 #[test]
@@ -99,72 +93,77 @@ fn a_text_that_outgrows_the_context_slides_on_all_machines() {
     let _turn = cpu();
     let folder = with_layers("llama-f32", 4);
     let plain = EngineOptions { context: Some(64), ..EngineOptions::default() };
-    let there = several(folder.path(), 2);
-    let answer = |options: &EngineOptions| {
-        let engine = Engine::start(folder.path(), options, |_, _| {}).expect("the model loads");
+    let answer = |engine: Engine| {
         let request = RequestOptions { n_keep: Some(10), ignore_eos: true, ..greedy(200) };
         run(&engine, &prompt(30, 1), &request).ids()
     };
-    let alone = answer(&plain);
+    let alone = answer(Engine::start(folder.path(), &plain, |_, _| {}).expect("the model loads"));
     assert_eq!(alone.len(), 200);
-    assert_eq!(answer(&EngineOptions { workers: options(&there).workers, ..plain.clone() }), alone);
+    let there = several(MLX, folder.path(), 2);
+    assert_eq!(answer(start(folder.path(), &there, &plain)), alone);
 }
 
 #[test]
-fn hidden_states_come_back_only_where_they_are_read() {
+fn scores_of_a_prompt_are_those_of_one_machine() {
     let _turn = cpu();
     let folder = with_layers("llama-f32", 4);
-    let worker = ThreadWorker::start(folder.path());
-    let proxy = Proxy::start(worker.address);
-    let options = EngineOptions { workers: Some(workers([&proxy.address])), ..EngineOptions::default() };
-    let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("it is there");
-    let text = prompt(240, 1);
-    let row = engine.spec().hidden_size * size_of::<f32>();
-    let bytes_of = |ask: &dyn Fn()| {
-        let before = proxy.passed();
-        ask();
-        let after = proxy.passed();
-        [0, 1].map(|way| after[way] - before[way])
-    };
-    // Chunks have 64 rows. Only the last row of the prompt is read.
-    let [sent, received] = bytes_of(&|| drop(run(&engine, &text, &greedy(1))));
-    assert!(sent > 240 * row && received < 100 * row, "{sent} and {received} bytes, {row} a row");
-    // Scoring reads all rows.
-    let all = RequestOptions { prompt_logprobs: Some(0), ..greedy(1) };
-    let [_, received] = bytes_of(&|| drop(run(&engine, &prompt(240, 2), &all)));
-    assert!(received > 240 * row, "{received} bytes");
+    let all = RequestOptions { prompt_logprobs: Some(1), ..greedy(4) };
+    let alone = Engine::start(folder.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
+    let expected = run(&alone, &prompt(200, 2), &all);
+    assert_eq!(expected.prompt_tokens.len(), 200);
+    let there = several(MLX, folder.path(), 2);
+    let engine = start(folder.path(), &there, &EngineOptions::default());
+    assert_equal(&expected, &run(&engine, &prompt(200, 2), &all), "scores");
 }
 
-#[test]
-fn few_bits_of_keys_and_values_are_those_of_one_machine() {
-    let _turn = cpu();
-    let name = "llama-f32";
-    compare(
-        name,
-        with_layers(name, 5).path(),
-        5,
-        &EngineOptions { kv_bits: Some(8), ..EngineOptions::default() },
-    );
+/// Sends the same requests one by one and under load.
+pub(crate) fn check_company(engine: &Engine, name: &str, seed: usize) {
+    if !keeps_bits(engine) {
+        return;
+    }
+    let mut dice = Dice::new(seed as u64);
+    let requests: Vec<_> = (0..12).map(|_| request(&mut dice, engine)).collect();
+    let alone: Vec<_> = requests.iter().map(|it| run(engine, &it.prompt, &it.options)).collect();
+    let loaded = run_under_load(engine, &requests);
+    for (place, (alone, loaded)) in alone.iter().zip(&loaded).enumerate() {
+        assert_equal(alone, loaded, &format!("{name}, request {place}"));
+    }
 }
 
 #[test]
 fn exact_requests_have_the_same_bits_alone_and_under_load() {
     let _turn = cpu();
-    for (name, layers) in [("llama-f32", 5), ("qwen3_5-q4-f32", 8), ("gpt_oss-f32", 4)] {
+    for (name, layers) in [("llama-f32", 5), ("qwen3_5-q4-f32", 8)] {
         let folder = with_layers(name, layers);
-        let there = several(folder.path(), 2);
-        let engine = start(folder.path(), &options(&there));
-        if !keeps_bits(&engine) {
-            continue;
-        }
-        let mut dice = Dice::new(layers as u64);
-        let requests: Vec<_> = (0..20).map(|_| request(&mut dice, &engine)).collect();
-        let alone: Vec<_> = requests.iter().map(|it| run(&engine, &it.prompt, &it.options)).collect();
-        let loaded = run_under_load(&engine, &requests);
-        for (place, (alone, loaded)) in alone.iter().zip(&loaded).enumerate() {
-            assert_equal(alone, loaded, &format!("{name}, request {place}"));
-        }
+        let there = several(MLX, folder.path(), 2);
+        check_company(&start(folder.path(), &there, &exact()), name, layers);
     }
+}
+
+/// Checks that drafts from the text and from earlier answers change no token.
+pub(crate) fn check_drafts(name: &str, start: impl Fn(&EngineOptions) -> Engine) {
+    let text = [prompt(60, 3), prompt(30, 3)].concat();
+    // Drafts of random texts of three tokens are often wrong.
+    let mut random = greedy(40);
+    (random.sampling.temperature, random.sampling.seed) = (Some(1.0), Some(5));
+    random.sampling.logit_bias = [10, 11, 12].map(|token| (token, 100.0)).to_vec();
+    let answers = |engine: &Engine| {
+        [(&text[..], &random), (&text[1..], &random), (&text[..], &greedy(40))]
+            .map(|(text, options)| run(engine, text, options).ids())
+    };
+    let off = EngineOptions { speculate: Speculate::Off, ..EngineOptions::default() };
+    let expected = answers(&start(&off));
+    let drafting =
+        EngineOptions { speculate: Speculate::Suffix, force_drafts: true, ..EngineOptions::default() };
+    let engine = start(&drafting);
+    let found = answers(&engine);
+    assert_eq!(found, expected, "{name}");
+    let stats = at_rest(&engine);
+    assert!(stats.drafted_tokens > stats.accepted_tokens && stats.accepted_tokens > 0, "{name}: {stats:?}");
+    // Resumes from a checkpoint or the end of the same text.
+    let longer = [&text[..], &found[2][..10]].concat();
+    assert_eq!(run(&engine, &longer, &greedy(20)).ids(), found[2][10..30], "{name}");
+    assert!(at_rest(&engine).cached_tokens > 0, "{name}");
 }
 
 #[test]
@@ -172,17 +171,8 @@ fn drafts_are_verified_on_all_machines() {
     let _turn = cpu();
     for (name, layers) in [("llama-f32", 4), ("qwen3_5-f32", 8), ("gemma3_text-f32", 6)] {
         let folder = with_layers(name, layers);
-        let there = several(folder.path(), 1);
-        let plain = Engine::start(folder.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
-        let text = prompt(60, 3);
-        let one = run(&plain, &text, &greedy(40));
-        let texts: Texts = Arc::new(Mutex::new(vec![[text.clone(), one.ids()].concat()]));
-        let options = lying(&texts, options(&there));
-        let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("all are there");
-        for other in [run(&engine, &text, &greedy(40)), run(&engine, &text, &greedy(40))] {
-            assert_eq!(one.ids(), other.ids(), "{name}");
-        }
-        assert!(engine.stats().drafted_tokens > 0, "{name} drafted nothing");
+        let there = several(MLX, folder.path(), 1);
+        check_drafts(name, |options| start(folder.path(), &there, options));
     }
 }
 
@@ -191,40 +181,26 @@ fn several_machines_see_as_one() {
     let _turn = cpu();
     let exact = EngineOptions { exact: true, ..EngineOptions::default() };
     // Rank 0 holds the layers that add further picture features: in this Qwen3-VL, two of three.
-    let models = [("mistral3-f32", 2), ("qwen3_5-f32", 2), ("qwen3_vl-f32", 1), (pictures::TWO_WAY, 2)];
-    for (model, count) in models {
+    for (model, count) in [("mistral3-f32", 2), ("qwen3_vl-f32", 1), (pictures::TWO_WAY, 2)] {
         let alone = pictures::start(model, &exact);
         let (prompts, whole) = (pictures::many(&alone), alone.spec().weight_bytes);
         let expected: Vec<_> =
             prompts.iter().map(|prompt| pictures::bits(&pictures::answer(&alone, prompt, 12))).collect();
         drop(alone);
-        let there = several(&pictures::folder(model), count);
-        let engine =
-            pictures::start(model, &EngineOptions { workers: options(&there).workers, ..exact.clone() });
+        let folder = pictures::folder(model);
+        let there = several(MLX, &folder, count);
+        let engine = start(&folder, &there, &exact);
         assert!(engine.spec().weight_bytes < whole);
-        for (number, (prompt, expected)) in prompts.iter().zip(&expected).enumerate() {
-            assert_eq!(
-                &pictures::bits(&pictures::answer(&engine, prompt, 12)),
-                expected,
-                "{model}, {number} pictures"
-            );
-        }
         let running: Vec<_> = prompts.iter().map(|prompt| pictures::submit(&engine, prompt, 12)).collect();
         for (number, (generation, expected)) in running.into_iter().zip(&expected).enumerate() {
-            assert_eq!(
-                &pictures::bits(&collect(generation)),
-                expected,
-                "{model}, {number} pictures in company"
-            );
+            assert_eq!(&pictures::bits(&collect(generation)), expected, "{model}, {number} pictures");
         }
-        assert!(engine.stats().prefix_hits > 0, "{model}");
     }
     let folder = pictures::folder("qwen3_vl-f32");
-    let there = several(&folder, 2);
-    let refused = Engine::start(&folder, &options(&there), |_, _| {})
-        .map(drop)
-        .expect_err("one layer is left")
-        .to_string();
+    let there = several(MLX, &folder, 2);
+    let workers = machines::workers(&there, Parallel::Pipeline);
+    let refused = machines::try_start(MLX, &folder, workers, &EngineOptions::default());
+    let refused = refused.map(drop).expect_err("one layer is left").to_string();
     assert!(refused.contains("the 3 layers of this model cannot be divided"), "{refused}");
 }
 
@@ -232,22 +208,30 @@ fn several_machines_see_as_one() {
 fn every_machine_has_its_layers_and_no_more() {
     let _turn = cpu();
     let folder = with_layers("llama-f32", 6);
-    let there = several(folder.path(), 2);
-    let whole = Engine::start(folder.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
-    let engine = Engine::start(folder.path(), &options(&there), |_, _| {}).expect("all are there");
+    let plain = EngineOptions::default();
+    let whole = Engine::start(folder.path(), &plain, |_, _| {}).expect("it loads");
+    // The machine with the least memory limits what the engine promises.
+    let small = ["--port", "0", "--device", "cpu", "--memory-budget", "64MiB"];
+    let there = [
+        WorkerProcess::start(MLX, folder.path(), "0"),
+        WorkerProcess::start_with(MLX, folder.path(), &small),
+    ];
+    let engine = start(folder.path(), &there, &plain);
     let (part, all) = (engine.spec().weight_bytes, whole.spec().weight_bytes);
-    assert!(part < all / 2, "{part} of {all} bytes are on rank 0");
+    assert!(part < all, "{part} of {all} bytes are on rank 0");
     assert_eq!(engine.spec().num_layers, 6);
     assert_ne!(engine.spec().fingerprint, whole.spec().fingerprint);
-    // The machine with the least memory limits what the engine promises.
-    let budget = whole.stats().budget_bytes;
-    let small =
-        ThreadWorker::start_with(folder.path(), mlx_core::distributed::Key::default(), Some(64 << 20));
-    let both = [ThreadWorker::start(folder.path()), small];
-    let engine = Engine::start(folder.path(), &options(&both), |_, _| {}).expect("all are there");
     let given = engine.stats().budget_bytes;
-    assert!(given < 64 << 20 && given < budget, "{given} of {budget} bytes");
-    let generation =
-        engine.submit(engine.request(prompt(20, 1), &greedy(4)).expect("it fits")).expect("room");
-    assert_eq!(collect(generation).ids().len(), 4);
+    assert!(given < 64 << 20 && given < whole.stats().budget_bytes, "{given} bytes");
+    assert_eq!(run(&engine, &prompt(20, 1), &greedy(4)).ids().len(), 4);
+}
+
+#[test]
+fn an_engine_without_its_own_process_is_refused() {
+    let _turn = cpu();
+    let folder = with_layers("llama-f32", 4);
+    let workers = Some(machines::workers(&[], Parallel::Pipeline));
+    let options = EngineOptions { workers, ..EngineOptions::default() };
+    let refused = Engine::start(folder.path(), &options, |_, _| {}).map(drop).expect_err("it cannot join");
+    assert!(refused.to_string().starts_with("workers: need an engine in a process of its own"), "{refused}");
 }

@@ -1,20 +1,15 @@
-//! Variants of the checkpoints of other tools: biases of 0, older packings, and experts on several machines.
+//! Variants of the checkpoints of other tools: biases of 0 and older packings.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::model;
 use mlx_tests::golden::worst_difference;
 use mlx_tests::tensors::{self, Tensor};
-use mlx_tests::{Dice, copied, cpu, device};
-use safetensors::Dtype;
-use serde_json::json;
+use mlx_tests::{copied, device};
 
 use crate::families::{logits_in_passes, tolerance};
-use crate::family_configs::rewritten;
 use crate::foreign::{POLICIES, expected, folder};
-use crate::tensor::{compare, options, several};
 
 /// Checks that a changed copy of `name` gives the same logits.
 fn assert_same_logits(name: &str, change: impl FnOnce(&Path)) {
@@ -78,39 +73,4 @@ fn codes_that_do_not_straddle_words_are_read() {
             }
         });
     });
-}
-
-/// Qwen 3 VL's experts are published with inputs first. transformers writes outputs first.
-#[test]
-fn packed_stacks_of_experts_answer_on_two_machines_as_on_one() {
-    let _turn = cpu();
-    let (experts, inner, hidden) = (5, 64, 32);
-    let mut dice = Dice::new(3);
-    let copy = rewritten(
-        "qwen3_vl_moe-f32",
-        |all| {
-            let stacks: Vec<String> = all.keys().filter(|name| name.contains(".experts.")).cloned().collect();
-            for name in stacks {
-                let is_last = name.ends_with("down_proj");
-                let shape = if is_last { [experts, hidden, inner] } else { [experts, 2 * inner, hidden] };
-                // All codes below those of NaN.
-                let codes =
-                    (0..shape.iter().product()).map(|_| (dice.below(0x78) | dice.below(2) << 7) as u8);
-                all.insert(name.clone(), (Dtype::F8_E4M3, shape.to_vec(), codes.collect()));
-                let scales = (0..experts).flat_map(|expert| (0.001 + 0.0001 * expert as f32).to_le_bytes());
-                all.insert(format!("{name}_scale_inv"), (Dtype::F32, vec![experts, 1, 1], scales.collect()));
-            }
-        },
-        |config| {
-            config["text_config"]["moe_intermediate_size"] = inner.into();
-            config["quantization_config"] = json!({"quant_method": "fp8", "activation_scheme": "static"});
-        },
-    );
-    let plain = EngineOptions { keep_quantized: true, ..EngineOptions::default() };
-    let alone = Engine::start(copy.path(), &plain, |_, _| {}).expect("the model loads");
-    let there = several(copy.path(), 1);
-    let options = EngineOptions { workers: options(&there).workers, ..plain };
-    let engine = Engine::start(copy.path(), &options, |_, _| {}).expect("both are there");
-    let compared = compare(&alone, &engine, "qwen3_vl_moe in fp8");
-    assert!(compared > 60, "{compared} tokens were compared");
 }

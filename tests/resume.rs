@@ -4,11 +4,12 @@ use chat_format::{ConstraintSpec, Grammar, Scope};
 use mlx_core::Error;
 use mlx_core::engine::{DraftCounts, Engine, EngineOptions, RequestOptions, Resume, Speculate, Usage};
 use mlx_core::sampling::SamplingOptions;
+use mlx_tests::requests::{assert_equal, request};
 use mlx_tests::scale::cases;
 use mlx_tests::{Dice, Outcome, at_rest, collect, cpu, device, keeps_bits, model_folder, run};
 use serde_json::json;
 
-use crate::exactness::{assert_equal, request, start};
+use crate::exactness::start;
 
 /// Attention, a mixer with a state of constant size, a window, a tokenizer with byte tokens, and a head that drafts.
 const MODELS: [&str; 5] =

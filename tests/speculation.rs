@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use chat_format::Grammar;
 use mlx_core::engine::{CustomDrafter, Drafter, Engine, EngineOptions, RequestOptions, Speculate};
 use mlx_core::sampling::{SamplingOptions, TokenHistory};
+use mlx_tests::requests::{Request, assert_equal, request, run_under_load};
 use mlx_tests::scale::cases;
 use mlx_tests::{Dice, Outcome, cpu, greedy, model_copy, model_folder, run, tensors};
 
-use super::exactness::{Request, assert_equal, models, request, run_under_load, start};
+use super::exactness::{models, start};
 
 /// Texts that requests are known to generate.
 pub(super) type Texts = Arc<Mutex<Vec<Vec<u32>>>>;

@@ -1,23 +1,25 @@
 //! The shards of machines that each hold a part of every layer, and models that cannot be sharded.
 
-use mlx_core::distributed::{Key, Parallel};
+use mlx_core::distributed::Parallel;
 use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::inspect::divide;
-use mlx_tests::workers::{ThreadWorker, with_key_heads};
+use mlx_tests::divisible::with_key_heads;
+use mlx_tests::machines::{self, several};
+use mlx_tests::worker_process::WorkerProcess;
 use mlx_tests::{cpu, golden_folder, model_folder};
 
-use crate::tensor::{options, several};
+use crate::tensor::start;
+use crate::worker_parts::MLX;
 
 #[test]
 fn every_machine_has_its_part_of_every_layer_and_no_more() {
     let _turn = cpu();
-    for name in ["llama-f32", "llama-nvfp4-f16", "qwen3_moe-f32", "gpt_oss-f32", "qwen3_5-f32"] {
+    for name in ["llama-nvfp4-f16", "gpt_oss-f32", "qwen3_5-f32"] {
         let folder = with_key_heads(name, 4);
         let alone = EngineOptions { keep_quantized: true, ..EngineOptions::default() };
         let whole = Engine::start(folder.path(), &alone, |_, _| {}).expect("it loads").spec().clone();
-        let there = several(folder.path(), 3);
-        let options = EngineOptions { workers: options(&there).workers, ..alone.clone() };
-        let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("all are there");
+        let there = several(MLX, folder.path(), 3);
+        let engine = start(folder.path(), &there, &alone);
         let plan = divide(folder.path(), &alone, 4, Parallel::Tensor).expect("it can be shared out").plan;
         let shares = &plan.shares;
         assert_eq!(engine.spec().weight_bytes, shares[0].weight_bytes, "{name}");
@@ -43,19 +45,20 @@ fn every_machine_has_its_part_of_every_layer_and_no_more() {
         divide(&model_folder("llama-f32"), &plain, 4, Parallel::Tensor).expect("it can be shared out");
     let whole = Engine::start(&model_folder("llama-f32"), &plain, |_, _| {}).expect("it loads");
     let per_token = whole.spec().footprint.per_token;
-    // One message to the workers, two sums per layer, each in three steps around the ring, and the final result.
-    assert_eq!(heads.plan.crossings, 2 + 3 * 2 * whole.spec().num_layers);
+    // From rank to rank, and two sums per layer, each in three steps around the ring.
+    assert_eq!(heads.plan.crossings, 3 + 3 * 2 * whole.spec().num_layers);
     assert!(heads.plan.shares.iter().all(|it| 2 * it.cache_bytes_per_token == per_token), "{per_token}");
     let folder = model_folder("qwen3_next-f32");
     let whole = Engine::start(&folder, &plain, |_, _| {}).expect("it loads").spec().footprint;
-    let there = several(&folder, 1);
-    let engine = Engine::start(&folder, &options(&there), |_, _| {}).expect("it is there");
+    let there = several(MLX, &folder, 1);
+    let engine = start(&folder, &there, &plain);
     assert_eq!(2 * engine.spec().footprint.fixed, whole.fixed);
     assert_eq!(2 * engine.spec().footprint.per_token, whole.per_token);
     // The machine with the least memory limits what the engine promises.
     let folder = model_folder("llama-f32");
-    let small = ThreadWorker::start_with(&folder, Key::default(), Some(64 << 20));
-    let engine = Engine::start(&folder, &options(&[small]), |_, _| {}).expect("it is there");
+    let flags = ["--port", "0", "--device", "cpu", "--memory-budget", "64MiB"];
+    let small = [WorkerProcess::start_with(MLX, &folder, &flags)];
+    let engine = start(&folder, &small, &plain);
     let given = engine.stats().budget_bytes;
     assert!(given < 64 << 20, "{given} bytes");
 }
@@ -74,8 +77,10 @@ fn what_cannot_be_shared_out_is_refused_with_a_reason() {
         ("gemma-f32", 3, "num_attention_heads is 4"),
         ("qwen3_5-f32", 3, "num_key_value_heads is 2"),
         ("llama-q4-f16", 2, "o_proj.scales has 1 groups of packed numbers"),
-        ("deepseek_v3-f32", 2, "only plain attention and gated delta layers can be sharded"),
-        ("mamba2-f32", 2, "only plain attention and gated delta layers can be sharded"),
+        ("deepseek_v3-f32", 3, "on 3 machines: num_"),
+        ("mamba2-f32", 3, "the groups of Mamba-2 is "),
+        ("kimi_linear-f32", 2, "short convolutions and Kimi's delta rule are not sharded"),
+        ("lfm2-f32", 2, "short convolutions and Kimi's delta rule are not sharded"),
     ] {
         let found = refusal(name, ranks);
         assert!(found.starts_with("parallel: cannot be tensor") && found.contains(why), "{name}: {found}");
@@ -83,8 +88,10 @@ fn what_cannot_be_shared_out_is_refused_with_a_reason() {
     }
     // An engine reports the same before anything is loaded.
     let folder = model_folder("llama-f32");
-    let there = several(&folder, 2);
-    let error = Engine::start(&folder, &options(&there), |_, _| {}).map(drop).expect_err("two heads");
+    let there = several(MLX, &folder, 2);
+    let workers = machines::workers(&there, Parallel::Tensor);
+    let error = machines::try_start(MLX, &folder, workers, &EngineOptions::default());
+    let error = error.map(drop).expect_err("two heads");
     assert!(error.to_string().contains("num_key_value_heads is 2"), "{error}");
     // Every other family is either sharded or rejected this way.
     let folders = std::fs::read_dir(golden_folder().join("models")).expect("they are there");

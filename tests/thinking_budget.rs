@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex};
 use chat_format::Grammar;
 use chat_format::text::Tokenizer;
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions, Resume, Speculate};
+use mlx_tests::requests::{Request, assert_equal, request, run_under_load};
 use mlx_tests::scale::cases;
 use mlx_tests::{Dice, Outcome, collect, cpu, keeps_bits, model_copy, run};
 use serde_json::{Value, json};
 
-use crate::exactness::{Request, assert_equal, request, run_under_load, start};
+use crate::exactness::start;
 use crate::speculation::{Texts, lying};
 
 /// Attention, a state of constant size, a window, and a head that drafts.

@@ -6,13 +6,13 @@ use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use mlx_tests::divisible::{wide_llama, wide_mixture, with_layers};
 use mlx_tests::worker_process::WorkerProcess;
-use mlx_tests::workers::{wide_llama, wide_mixture, with_layers};
 use mlx_tests::{copied, golden_folder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const MLX: &str = env!("CARGO_BIN_EXE_mlx");
+pub(crate) const MLX: &str = env!("CARGO_BIN_EXE_mlx");
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 
 /// The tolerance of log probabilities for the order of sums.
@@ -79,7 +79,7 @@ fn divisible(family: &str) -> TempDir {
 }
 
 /// Converts a model to 4 bits, into a subfolder of it.
-fn in_four_bits(folder: &Path) -> PathBuf {
+pub(crate) fn in_four_bits(folder: &Path) -> PathBuf {
     let target = folder.join("packed");
     let mut command = Command::new(MLX);
     command.args(["convert", "--bits", "4", "--group-size", "32", "-m"]).arg(folder).arg("-o").arg(&target);

@@ -1,4 +1,5 @@
-//! `mlx serve --hostfile` and `mlx worker` as programs: at random moments during answers a worker is killed or stopped, or its connection cut.
+//! `mlx serve --hostfile` and `mlx worker` as programs: at random moments during answers a worker is killed or stopped, or its connection cut,
+//! silent or damaged.
 //! `MLX_TEST_SCALE=25` makes a long run.
 
 mod workers_over_ssh;
@@ -9,11 +10,11 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mlx_tests::divisible::with_layers;
 use mlx_tests::proxy::{Fault, Proxy};
 use mlx_tests::scale::cases;
 use mlx_tests::server::{Server, events};
 use mlx_tests::worker_process::WorkerProcess;
-use mlx_tests::workers::with_layers;
 use mlx_tests::{Dice, model_folder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -24,8 +25,8 @@ const KEY: &str = "0123456789abcdef0123456789abcdef";
 /// The time within which an answer ends, and a returned worker is used again.
 const SOON: Duration = Duration::from_secs(30);
 
-/// The faults: signals to a worker, and the end of its connection.
-const FAULTS: [&str; 3] = ["KILL", "STOP", "cut"];
+/// The faults: signals to a worker, and what happens to its connection.
+const FAULTS: [&str; 5] = ["KILL", "STOP", "cut", "stall", "garbage"];
 
 /// The prompts of the answers during which faults happen.
 const PROMPTS: [&str; 4] = ["The waves", "The keeper", "A lamp", "Go"];
@@ -166,13 +167,15 @@ fn endure(how: &str) {
             thread::sleep(pause);
             match kind {
                 "cut" => proxy.set(Fault::Cut),
+                "stall" => proxy.set(Fault::Stall),
+                "garbage" => proxy.set(Fault::Garbage),
                 "STOP" => worker.signal_rank("STOP"),
                 signal => worker.signal(signal),
             }
             wait_until_away(&server);
             expect_away(&server, &port);
             match kind {
-                "cut" => proxy.set(Fault::None),
+                "cut" | "stall" | "garbage" => proxy.set(Fault::None),
                 // The worker ends the stopped process.
                 "STOP" => {}
                 _ => worker = WorkerProcess::start(MLX, folder.path(), &worker.port),

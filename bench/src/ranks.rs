@@ -2,14 +2,16 @@
 //! each process.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use mlx_core::distributed::{Key, Parallel, Workers};
 use mlx_core::engine::EngineOptions;
 use mlx_core::{Error, Result};
+use mlx_engine_process::Program;
 
 use crate::figures::Figures;
-use crate::load::{argument, engine_options, engine_with};
+use crate::load::{argument, engine_options};
 use crate::single;
 
 /// An `mlx worker` process, killed on drop.
@@ -19,12 +21,10 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(model: &str) -> Result<Self> {
-        let failed = |error: std::io::Error| Error::request("mlx worker", format!("cannot be run: {error}"));
-        let program = std::env::current_exe().map_err(failed)?.with_file_name("mlx");
+    fn start(program: &Path, model: &str) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(["worker", "--port", "0", "-m", model]).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(failed)?;
+        let mut child = command.spawn().map_err(|error| Error::io(program, error))?;
         let lines = child.stderr.take().into_iter().flat_map(|output| BufReader::new(output).lines());
         let mut lines = lines.map_while(std::result::Result::ok);
         let address =
@@ -50,15 +50,20 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
         None => Parallel::default(),
         Some(_) => argument(arguments, 2, "pipeline or tensor")?,
     };
-    let workers = (1..processes).map(|_| Worker::start(&model)).collect::<Result<Vec<_>>>()?;
+    let own = std::env::current_exe().map_err(|error| Error::request("ranks", error.to_string()))?;
+    let path = own.with_file_name("mlx");
+    let workers = (1..processes).map(|_| Worker::start(&path, &model)).collect::<Result<Vec<_>>>()?;
     let addresses: Vec<String> = workers.iter().map(|worker| worker.address.clone()).collect();
     let workers_of =
         (!addresses.is_empty()).then(|| Workers { parallel, ..Workers::new(addresses, Key::default()) });
-    let engine = engine_with(&model, &EngineOptions { workers: workers_of, ..engine_options() })?;
+    let program = Program { path, arguments: vec!["engine".into()], environment: Vec::new() };
+    let options = EngineOptions { workers: workers_of, ..engine_options() };
+    let engine = mlx_engine_process::start(&program, Path::new(&model), &options, |_, _| {})?;
     let mut figures = single::figures(&engine)?;
-    let ranks = workers.iter().filter_map(|worker| child_of(worker.child.id()));
-    let all = std::iter::once(std::process::id()).chain(ranks);
-    for (rank, megabytes) in all.map(peak).enumerate() {
+    let parents = workers.iter().map(|worker| worker.child.id());
+    // The engine is this process's last child.
+    let ranks = std::iter::once(std::process::id()).chain(parents).filter_map(last_child_of);
+    for (rank, megabytes) in ranks.map(peak).enumerate() {
         if let Some(megabytes) = megabytes {
             figures.add(format!("rank {rank}, peak MB"), megabytes);
         }
@@ -66,10 +71,10 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Returns the child of a process. A worker has one, which holds its share.
-fn child_of(process: u32) -> Option<u32> {
+/// Returns the last child of a process. A worker has one, which holds its share.
+fn last_child_of(process: u32) -> Option<u32> {
     let listed = Command::new("pgrep").args(["-P", &process.to_string()]).output().ok()?.stdout;
-    String::from_utf8_lossy(&listed).lines().next()?.parse().ok()
+    String::from_utf8_lossy(&listed).lines().last()?.parse().ok()
 }
 
 /// Returns the peak memory of a process in megabytes, if the system reports it.

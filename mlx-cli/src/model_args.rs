@@ -96,9 +96,9 @@ pub(crate) struct ModelArgs {
 
 /// Starts an engine on the model in a folder. That of a model on several machines runs in a child process: if a machine is lost, a new child
 /// continues its requests.
-fn start(folder: &Path, options: &EngineOptions, device: DeviceArgs) -> Result<Engine, Failure> {
+pub(crate) fn start(folder: &Path, options: &EngineOptions, device: DeviceArgs) -> mlx_core::Result<Engine> {
     if options.workers.is_none() {
-        return Ok(Engine::start(folder, options, terminal::load_bar())?);
+        return Engine::start(folder, options, terminal::load_bar());
     }
     let failed = |error| mlx_core::Error::EngineStopped(format!("cannot find this program: {error}"));
     let mut program = Program::this(&["engine", "--log", "text"]).map_err(failed)?;
@@ -108,7 +108,7 @@ fn start(folder: &Path, options: &EngineOptions, device: DeviceArgs) -> Result<E
     if std::env::var_os(LOG_VARIABLE).is_none() {
         program.environment.push((LOG_VARIABLE.into(), "warn".into()));
     }
-    Ok(mlx_engine_process::start(&program, folder, options, terminal::load_bar())?)
+    mlx_engine_process::start(&program, folder, options, terminal::load_bar())
 }
 
 impl ModelArgs {

@@ -22,7 +22,7 @@ use ::mlx_sys::{
 use mlx_rs::{Array, Dtype, Stream};
 
 use crate::error::{Error, Result};
-pub(crate) use distributed::Group;
+pub(crate) use distributed::{Group, has_group_backend};
 pub(crate) use filled::filled;
 pub(crate) use gated_delta::{DeltaRows, gated_delta_update};
 use results::{catch_errors, new_array};

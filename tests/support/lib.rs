@@ -2,13 +2,16 @@
 #![forbid(unsafe_code)]
 
 pub mod deadly;
+pub mod divisible;
 pub mod golden;
 pub mod harmony;
 pub mod hub;
 pub mod input_audio;
+pub mod machines;
 pub mod mcp;
 pub mod pictures;
 pub mod proxy;
+pub mod requests;
 pub mod scale;
 pub mod schemas;
 pub mod scripted;
@@ -19,7 +22,6 @@ pub mod tensors;
 pub mod tide;
 pub mod validator;
 pub mod worker_process;
-pub mod workers;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};

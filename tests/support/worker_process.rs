@@ -16,13 +16,24 @@ pub struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts a worker with this program on a loopback port; 0 picks a free one. The key is in the folder of its model.
+    /// Starts a worker with this program on a loopback port; 0 picks a free one. The key is in the folder of its model, if it has one.
     ///
     /// # Panics
     /// If it does not listen.
     pub fn start(program: &str, folder: &Path, port: &str) -> Self {
-        let mut command = Command::new(program);
-        command.args(["worker", "--port", port, "--worker-key-file"]).arg(folder.join("key"));
+        Self::start_with(program, folder, &["--port", port])
+    }
+
+    /// Starts a worker with more flags.
+    ///
+    /// # Panics
+    /// If it does not listen.
+    pub fn start_with(program: &str, folder: &Path, flags: &[&str]) -> Self {
+        let (mut command, key) = (Command::new(program), folder.join("key"));
+        command.arg("worker").args(flags);
+        if key.exists() {
+            command.arg("--worker-key-file").arg(key);
+        }
         command.arg("-m").arg(folder).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();

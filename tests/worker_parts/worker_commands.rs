@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use mlx_tests::divisible::wide_llama;
 use mlx_tests::piped;
 use mlx_tests::worker_process::WorkerProcess;
-use mlx_tests::workers::wide_llama;
 use serde_json::Value;
 
 use super::{KEY, MLX, flags};

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mlx_tests::divisible::with_layers;
 use mlx_tests::model_copy;
-use mlx_tests::workers::with_layers;
 use serde_json::{Value, json};
 
 use super::{KEY, MLX, SOON, free_port};

@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
+use mlx_core::distributed::Workers;
 use mlx_core::engine::{
     Engine, EngineOptions, EngineStats, Exactness, Outage, PrefixMiss, RemoteEngine, RemoteRequest,
     RemoteSequence, RequestOptions, open_folder,
@@ -33,6 +34,8 @@ pub fn start(
     if !options.is_portable() {
         return Engine::start(folder, options, progress);
     }
+    let workers = options.workers.clone().map(Workers::resolved).transpose()?;
+    let options = &EngineOptions { workers, ..options.clone() };
     let (notices, inbox) = channel();
     let front = Arc::new(Front::new(notices));
     let (ready, loaded) = channel();

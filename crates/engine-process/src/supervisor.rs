@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use mlx_core::distributed::GroupStart;
 use mlx_core::engine::{EngineOptions, FolderStamp, RemoteFacts};
 use mlx_core::{Error, Result};
 
@@ -241,8 +242,12 @@ impl Supervisor {
 
     fn start(&self) -> std::io::Result<Life> {
         // The child of a divided model is rank 0.
-        let group = self.options.workers.as_ref().map(|_| GroupFile::new()).transpose()?;
-        let environment = group.as_ref().map(|group| group.environment(0));
+        let group = self.options.workers.as_ref().map(|workers| -> std::io::Result<_> {
+            let start = GroupStart::new(workers).map_err(std::io::Error::other)?;
+            let file = GroupFile::new()?;
+            Ok((file.environment(&start, 0), file))
+        });
+        let (environment, group) = group.transpose()?.unzip();
         let (mut child, socket) = self.program.spawn(environment.into_iter().flatten())?;
         match self.attend(socket) {
             Ok((connection, reader)) => Ok(Life { child, connection, reader, _group: group }),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use mlx_core::distributed::{Key, Parallel, Workers};
+use mlx_core::distributed::{GroupBackend, Key, Parallel, Workers};
 use mlx_core::{Error, Result};
 use mlx_hub::expanded;
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,11 @@ pub struct WorkersArgs {
     #[arg(long, help_heading = "Several machines", value_name = "HOW", env = "MLX_PARALLEL")]
     pub parallel: Option<Parallel>,
 
+    /// How the machines exchange data: over TCP (ring), RDMA over Thunderbolt 5 (jaccl), NCCL or MPI; auto is jaccl if the
+    /// hosts file lists RDMA devices, else ring [default: auto]
+    #[arg(long, help_heading = "Several machines", value_name = "HOW", env = "MLX_BACKEND")]
+    pub backend: Option<GroupBackend>,
+
     /// File with the key that is shared with the workers, on one line
     #[arg(long, help_heading = "Several machines", value_name = "FILE", env = "MLX_WORKER_KEY_FILE")]
     pub worker_key_file: Option<PathBuf>,
@@ -39,7 +44,8 @@ impl WorkersArgs {
         let Some(hostfile) = &self.hostfile else { return self.expect_unused().map(|()| None) };
         let key = self.worker_key_file.as_deref().map(|file| Key::read(&expanded(file))).transpose()?;
         let workers = Workers::read(&expanded(hostfile), key.unwrap_or_default())?;
-        let workers = Workers { parallel: self.parallel.unwrap_or_default(), ..workers };
+        let (parallel, backend) = (self.parallel.unwrap_or_default(), self.backend.unwrap_or_default());
+        let workers = Workers { parallel, backend, ..workers }.resolved()?;
         Ok(Some(match self.worker_timeout {
             Some(timeout) => workers.with_timeout(timeout.duration())?,
             None => workers,
@@ -66,6 +72,11 @@ impl WorkersArgs {
             && self.parallel != variable("MLX_PARALLEL").and_then(|text| text.parse().ok())
         {
             return useless("parallel");
+        }
+        if self.backend.is_some()
+            && self.backend != variable("MLX_BACKEND").and_then(|text| text.parse().ok())
+        {
+            return useless("backend");
         }
         Ok(())
     }

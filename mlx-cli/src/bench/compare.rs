@@ -90,7 +90,7 @@ fn flags(model: &ModelArgs) -> Vec<(&'static str, OsString)> {
     let SpeculateArgs { speculate, draft_model } = speculate;
     let LoadArgs { memory_budget, ctx_size, dtype, pipeline, keep_quantized } = *load;
     let KvCacheArgs { kv_bits } = *kv_cache;
-    let WorkersArgs { hostfile, parallel, worker_key_file, worker_timeout } = workers;
+    let WorkersArgs { hostfile, parallel, backend, worker_key_file, worker_timeout } = workers;
     let all = [
         ("--adapter", file(adapter)),
         ("--device", text(device)),
@@ -105,6 +105,7 @@ fn flags(model: &ModelArgs) -> Vec<(&'static str, OsString)> {
         ("--kv-bits", text(kv_bits)),
         ("--hostfile", file(hostfile)),
         ("--parallel", text(*parallel)),
+        ("--backend", text(*backend)),
         ("--worker-key-file", file(worker_key_file)),
         ("--worker-timeout", text(worker_timeout.map(|timeout| timeout.0))),
     ];
@@ -210,6 +211,7 @@ mod tests {
             ("--kv-bits", "8"),
             ("--hostfile", "h.json"),
             ("--parallel", "tensor"),
+            ("--backend", "ring"),
             ("--worker-key-file", "key"),
             ("--worker-timeout", "7.5"),
         ];

@@ -30,7 +30,7 @@ use mlx_core::Error;
 use mlx_core::chat::ChatSession;
 use mlx_core::engine::{EngineOptions, Engines, RequestOptions, TokenOutput};
 use mlx_guide as guide;
-use mlx_options::describe;
+use mlx_options::{DeviceArgs, describe};
 
 use crate::ask;
 use crate::completion::local_models;
@@ -38,6 +38,7 @@ use crate::exit_code::Failure;
 use crate::input::{expanded, read_file};
 use crate::interrupt::Interrupt;
 use crate::keyboard::EchoGuard;
+use crate::model_args::start;
 use crate::model_choice::{self, ChosenModel};
 use crate::profile_args::{model_with_profile, think_error, thinking_with_profile, with_profile};
 use crate::terminal;
@@ -87,7 +88,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     model_choice::expect_chat_model(&folder)?;
     let interrupt = Interrupt::install();
     let engines = Engines::default();
-    let engine = engines.start(&folder, &engine_options, terminal::load_bar())?;
+    let device = model.device;
+    let engine = engines.start_by(&folder, &engine_options, || start(&folder, &engine_options, device))?;
     let engine = model.adapted(engine)?;
     if let Some(starting) = starting {
         let failures = tools.add_servers(starting);
@@ -131,6 +133,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         interrupt,
         engines,
         engine_options,
+        device,
         flags,
         initial: options,
         file: chat_file,
@@ -181,6 +184,7 @@ struct Chat {
     engines: Engines,
     /// The options to start another model with.
     engine_options: EngineOptions,
+    device: DeviceArgs,
     /// The request options from the command line.
     flags: RequestOptions,
     /// Those with the options of the profile.

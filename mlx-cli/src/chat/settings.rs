@@ -10,6 +10,7 @@ use mlx_core::engine::RequestOptions;
 use super::params::{self, Params};
 use super::{Chat, ThoughtView};
 use crate::exit_code::Failure;
+use crate::model_args::start;
 use crate::model_choice;
 use crate::terminal;
 
@@ -47,7 +48,8 @@ impl Chat {
     pub(super) fn change_model(&mut self, name: &str) -> Result<(), Failure> {
         let folder = model_choice::resolve(Path::new(name))?;
         model_choice::expect_chat_model(&folder)?;
-        let engine = self.engines.start(&folder, &self.engine_options, terminal::load_bar())?;
+        let (options, device) = (&self.engine_options, self.device);
+        let engine = self.engines.start_by(&folder, options, || start(&folder, options, device))?;
         let (name, previous_thinking) = (engine.folder().name(), self.session.thinking());
         self.session.change_model(engine)?;
         self.last.clear();

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
-use mlx_core::distributed::{Admitted, OnLoss, Rank, WorkerEvent};
+use mlx_core::distributed::{Admitted, GroupStart, OnLoss, Rank, WorkerEvent};
 use mlx_engine_process::{end, end_with_parent};
 
 use super::machine_args::MachineArgs;
@@ -55,11 +55,13 @@ pub(crate) fn run(args: &RankArgs) -> Result<(), Failure> {
             std::thread::sleep(heartbeat_timeout / HEARTBEATS);
         }
     });
-    let admitted = Admitted { stream, from: args.from.clone(), rank: args.rank, heartbeat_timeout };
+    // The environment has the group already.
+    let (from, rank, group) = (args.from.clone(), args.rank, GroupStart::default());
+    let admitted = Admitted { stream, from, rank, heartbeat_timeout, group };
     let rank = Rank::new(&args.folder, args.machine.memory_budget.map(|size| size.0), None)?;
     let on_loss: OnLoss = Arc::new(|reason: &str| leave(reason.to_owned()));
     let (never, hear) = (AtomicBool::new(false), &mut |event| send_event(&event));
-    leave(rank.serve(admitted, &never, hear, Some(on_loss)))
+    leave(rank.serve(admitted, &never, hear, on_loss))
 }
 
 /// Reports that rank 0 has left, and ends this process. Whatever MLX still computes is of no use.

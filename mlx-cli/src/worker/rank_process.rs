@@ -20,13 +20,13 @@ pub(super) fn run(
     admitted: Admitted,
     on_event: &mut dyn FnMut(WorkerEvent),
 ) -> io::Result<String> {
-    let Admitted { stream, from, rank, heartbeat_timeout } = admitted;
-    let group = GroupFile::new()?;
+    let Admitted { stream, from, rank, heartbeat_timeout, group } = admitted;
+    let file = GroupFile::new()?;
     stream.set_nonblocking(false)?;
     let timeout = heartbeat_timeout.as_millis().to_string();
     let mut command = Program::this(&["rank"])?.command();
     command.arg(folder).args(["--from", &from, "--heartbeat-timeout", &timeout]).args(flags);
-    command.envs(group.environment(rank)).args(["--rank", &rank.to_string()]);
+    command.envs(file.environment(&group, rank)).args(["--rank", &rank.to_string()]);
     let mut child = command.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::piped()).spawn()?;
     // The command has a copy of the connection.
     drop(command);

@@ -3,6 +3,8 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
+use super::group_start::GroupStart;
+
 /// A rank 0 that has the version and the key.
 #[derive(Debug)]
 pub struct Admitted {
@@ -14,4 +16,6 @@ pub struct Admitted {
     pub rank: usize,
     /// The time without a message after which each side counts the other as lost.
     pub heartbeat_timeout: Duration,
+    /// The group that the process will join.
+    pub group: GroupStart,
 }

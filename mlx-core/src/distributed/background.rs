@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::connection::{Connection, Outcome, Writer, write_message};
+use super::message::Message;
 
 /// A function that is called in another thread when a connection is lost, with the reason.
 pub type OnLoss = Arc<dyn Fn(&str) + Send + Sync>;
@@ -30,7 +30,7 @@ pub(super) struct Background<T> {
     kind: PhantomData<T>,
 }
 
-impl<T: DeserializeOwned + Send + 'static> Background<T> {
+impl<T: Message> Background<T> {
     /// Receives the messages of a connection in a thread from now on.
     pub(super) fn new(connection: Connection, on_loss: Option<OnLoss>) -> Outcome<Self> {
         let (writer, stream) = (connection.writer(), connection.stream()?);
@@ -39,10 +39,11 @@ impl<T: DeserializeOwned + Send + 'static> Background<T> {
         let closing = Arc::clone(&is_closing);
         let run = move || {
             let Err(reason) = receive_all(connection, &sender) else { return };
+            // The order matters to a reader that has just begun to care for the loss.
+            sender.send(Err(reason.clone())).ok();
             if let Some(on_loss) = on_loss.filter(|_| !closing.load(Ordering::Acquire)) {
                 on_loss(&reason);
             }
-            sender.send(Err(reason)).ok();
         };
         std::thread::Builder::new().name("receive".into()).spawn(run).map_err(|error| error.to_string())?;
         Ok(Self { messages: Mutex::new(messages), writer, stream, is_closing, kind: PhantomData })
@@ -91,12 +92,18 @@ impl<T> Drop for Background<T> {
 }
 
 /// Receives messages until the connection is lost. Returns the reason, or `Ok` if nobody receives them any more.
-fn receive_all<T: DeserializeOwned>(mut connection: Connection, to: &Sender<Received<T>>) -> Outcome<()> {
+fn receive_all<T: Message>(mut connection: Connection, to: &Sender<Received<T>>) -> Outcome<()> {
+    let mut refusal = None;
     loop {
-        if let Some(message) = connection.receive(Instant::now() + LOOK)?
-            && to.send(Ok(message)).is_err()
-        {
-            return Ok(());
+        match connection.receive::<T>(Instant::now() + LOOK) {
+            Ok(None) => {}
+            Ok(Some(message)) => {
+                refusal = message.0.refusal().map(str::to_owned);
+                if to.send(Ok(message)).is_err() {
+                    return Ok(());
+                }
+            }
+            Err(reason) => return Err(refusal.unwrap_or(reason)),
         }
     }
 }

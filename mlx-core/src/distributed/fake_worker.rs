@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::connection::Connection;
+use super::group_backend::GroupBackend;
 use super::key::Key;
 use super::message::{LoadRequest, Loaded, PROTOCOL, Reply, Request, VERSION};
 use super::parallel::Parallel;
@@ -90,7 +91,8 @@ pub(super) fn part() -> LoadRequest {
         layers: 1..2,
         floats: FloatPolicy::Checkpoint,
         keep_packed: true,
-        group: Vec::new(),
+        backend: GroupBackend::Ring,
+        group_file: String::new(),
     }
 }
 

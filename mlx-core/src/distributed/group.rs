@@ -1,5 +1,5 @@
-//! The group of all ranks in MLX, over which tensor parallelism sums within the graph. The environment of a rank's process names a file, which
-//! is written here before the group is joined: MLX reads the environment once, and only at the start of a process may it change.
+//! The group of all ranks in MLX, over which they exchange hidden states and sums within the graph. The environment of a rank's process names
+//! a file, which is written here before the group is joined: MLX reads the environment once, and only at the start of a process may it change.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -7,20 +7,20 @@ use std::path::PathBuf;
 use mlx_rs::ops::add;
 use mlx_rs::{Array, Dtype};
 
+use super::group_backend::GroupBackend;
+use super::group_start::{RANK, file_variable};
 use crate::array::slice_axis;
 use crate::error::{Error, Result};
 use crate::mlx_sys::Group;
 use crate::weights::AllReduce;
 
-/// The variable with this process's rank in its group.
-pub const RANK_VARIABLE: &str = "MLX_RANK";
-
-/// The variable with the path of the file that lists the addresses of the group.
-pub const ADDRESSES_VARIABLE: &str = "MLX_HOSTFILE";
-
-/// Returns true if this process may join a group, once.
-pub(super) fn is_possible() -> bool {
-    std::env::var_os(RANK_VARIABLE).is_some()
+/// Refuses to load a divided model in a process that cannot join a group.
+pub(super) fn expect_possible() -> Result<()> {
+    if std::env::var_os(RANK).is_some() {
+        return Ok(());
+    }
+    let message = "need an engine in a process of its own, which can join the other machines once";
+    Err(Error::option("workers", message))
 }
 
 /// Returns a free address for the group on the interface of `control`; `None` if that has no IPv4 address, which MLX needs.
@@ -34,38 +34,65 @@ pub(super) fn free_address(control: SocketAddr) -> Option<String> {
     listener.local_addr().ok().map(|address| address.to_string())
 }
 
-/// Joins the group with these addresses, in the order of ranks. Blocks until the neighbors of this rank have joined.
-pub(super) fn join(addresses: &[String], rank: usize) -> Result<GroupSum> {
+/// Returns the text of MLX's file with these addresses, in the order of ranks.
+pub(super) fn ring_file(addresses: &[String]) -> Result<String> {
+    let hosts: Vec<[&String; 1]> = addresses.iter().map(|address| [address]).collect();
+    serde_json::to_string(&hosts).map_err(|error| Error::Internal(error.to_string()))
+}
+
+/// Joins the group that `file`, the text of MLX's file, and the environment describe. Blocks until the neighbors of this rank have joined.
+pub(super) fn join(backend: GroupBackend, file: &str, rank: usize, ranks: usize) -> Result<RankGroup> {
     let variable = |name: &'static str| {
         std::env::var(name).map_err(|_| Error::environment(name, "is not set; start `mlx worker`"))
     };
-    let own = variable(RANK_VARIABLE)?;
+    let own = variable(RANK)?;
     if own != rank.to_string() {
-        return Err(Error::environment(RANK_VARIABLE, format!("is {own}, but this is rank {rank}")));
+        return Err(Error::environment(RANK, format!("is {own}, but this is rank {rank}")));
     }
-    let path = PathBuf::from(variable(ADDRESSES_VARIABLE)?);
-    let hosts: Vec<[&String; 1]> = addresses.iter().map(|address| [address]).collect();
-    let text = serde_json::to_string(&hosts).map_err(|error| Error::Internal(error.to_string()))?;
-    std::fs::write(&path, text).map_err(|error| Error::io(&path, error))?;
-    let group = Group::join(c"ring")?;
-    if group.size() != addresses.len() {
-        return Err(Error::Mlx(format!("a group has {} ranks, not {}", group.size(), addresses.len())));
+    if let Some(name) = file_variable(backend) {
+        let path = PathBuf::from(variable(name)?);
+        std::fs::write(&path, file).map_err(|error| Error::io(&path, error))?;
     }
-    Ok(GroupSum(group))
+    let group = Group::join(backend.name(), backend.is_on_device())?;
+    if group.size() != ranks {
+        return Err(Error::Mlx(format!("a group has {} ranks, not {ranks}", group.size())));
+    }
+    Ok(RankGroup { group, rank })
 }
 
-/// Sums over a group.
-pub(super) struct GroupSum(Group);
+/// This rank's side of the group. Every rank runs the same exchanges in the same order.
+pub(super) struct RankGroup {
+    group: Group,
+    rank: usize,
+}
 
-impl AllReduce for GroupSum {
+impl RankGroup {
+    /// True if this is the last rank, whose next one is rank 0.
+    pub(super) fn is_last(&self) -> bool {
+        self.rank + 1 == self.group.size()
+    }
+
+    /// Sends rows to the next rank. Returns them; whoever computes the result sends them first.
+    pub(super) fn send_on(&self, rows: &Array) -> Result<Array> {
+        self.group.send(rows, (self.rank + 1) % self.group.size())
+    }
+
+    /// Returns rows of this shape that the previous rank sends.
+    pub(super) fn receive(&self, shape: &[i32], dtype: Dtype) -> Result<Array> {
+        let ranks = self.group.size();
+        self.group.receive(shape, dtype, (self.rank + ranks - 1) % ranks)
+    }
+}
+
+impl AllReduce for RankGroup {
     /// Adds in the order of ranks, in f32, and rounds once, so that the bits of a row do not depend on the other rows. The sum of two terms
     /// has no order.
     fn sum(&self, part: &Array) -> Result<Array> {
-        let ranks = self.0.size() as i32;
+        let ranks = self.group.size() as i32;
         if ranks == 2 {
-            return self.0.sum(part);
+            return self.group.sum(part);
         }
-        let (all, rows) = (self.0.gather(part)?, part.dim(0));
+        let (all, rows) = (self.group.gather(part)?, part.dim(0));
         let term = |rank: i32| -> Result<Array> {
             Ok(slice_axis(&all, 0, rank * rows, (rank + 1) * rows)?.as_dtype(Dtype::Float32)?)
         };

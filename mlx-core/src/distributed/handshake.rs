@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::admitted::Admitted;
 use super::connection::{Connection, Outcome};
 use super::group;
+use super::group_start::GroupStart;
 use super::key::{Key, are_equal, nonce};
 use super::message::{PROTOCOL, Reply, Request, VERSION};
 use super::workers::TIMEOUT_RANGE;
@@ -92,7 +93,7 @@ impl Handshake {
     fn greet(&self, stream: TcpStream, from: &str) -> Outcome<Option<Admitted>> {
         stream.set_nonblocking(false).map_err(|error| error.to_string())?;
         let mut connection = Connection::new(stream, STEP_TIMEOUT)?;
-        let (proof, rank, heartbeat_timeout) = self.examine(&mut connection)?;
+        let (proof, rank, heartbeat_timeout, group) = self.examine(&mut connection)?;
         if self.is_busy.swap(true, Ordering::AcqRel) {
             let message = "already works for another rank 0".to_owned();
             connection.send(&Reply::Refused { message, busy: true }, &[]).ok();
@@ -103,16 +104,17 @@ impl Handshake {
         let welcome = Reply::Welcome { proof, budget: self.budget, group_address };
         let outcome = connection.send(&welcome, &[]).and_then(|()| connection.into_stream());
         let stream = outcome.inspect_err(|_| self.admit_next())?;
-        Ok(Some(Admitted { stream, from: from.to_owned(), rank, heartbeat_timeout }))
+        Ok(Some(Admitted { stream, from: from.to_owned(), rank, heartbeat_timeout, group }))
     }
 
-    /// Checks the peer's proof. Returns this worker's proof, its rank and the heartbeat timeout.
-    fn examine(&self, connection: &mut Connection) -> Outcome<(String, usize, Duration)> {
+    /// Checks the peer's proof. Returns this worker's proof, its rank, the heartbeat timeout and the group.
+    fn examine(&self, connection: &mut Connection) -> Outcome<(String, usize, Duration, GroupStart)> {
         let ours = nonce()?;
         let hello = Reply::Hello { protocol: PROTOCOL, version: VERSION.to_owned(), nonce: ours.clone() };
         connection.send(&hello, &[])?;
         let (request, _) = connection.expect(STEP_TIMEOUT)?;
-        let Request::Join { protocol, version, rank, nonce: theirs, proof, heartbeat_timeout } = request
+        let Request::Join { protocol, version, rank, nonce: theirs, proof, heartbeat_timeout, group } =
+            request
         else {
             return refuse(connection, "did not join");
         };
@@ -125,9 +127,12 @@ impl Handshake {
         if !are_equal(&proof, &self.key.proof("rank 0", [&ours, &theirs])) {
             return refuse(connection, "does not accept the key: give both sides the same key file");
         }
+        if let Err(error) = group.backend.expect_available() {
+            return refuse(connection, &error.to_string());
+        }
         let (least, most) = TIMEOUT_RANGE.into_inner();
         let proof = self.key.proof("worker", [&ours, &theirs]);
-        Ok((proof, rank, Duration::from_millis(heartbeat_timeout).clamp(least, most)))
+        Ok((proof, rank, Duration::from_millis(heartbeat_timeout).clamp(least, most), group))
     }
 }
 
@@ -157,7 +162,8 @@ mod tests {
         let proof = Key::default().proof("rank 0", [&nonce, "1"]);
         let version = version.to_owned();
         let nonce = "1".into();
-        let join = Request::Join { protocol, version, rank: 1, nonce, proof, heartbeat_timeout: 1000 };
+        let (rank, heartbeat_timeout, group) = (1, 1000, GroupStart::default());
+        let join = Request::Join { protocol, version, rank, nonce, proof, heartbeat_timeout, group };
         there.send(&join, &[]).expect("it reads");
         let (reply, _) = there.expect(STEP_TIMEOUT).expect("an answer");
         (reply, greet.join().expect("no panic"))

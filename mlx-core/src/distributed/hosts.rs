@@ -1,8 +1,10 @@
 //! The machines of a model, read from a hosts file in the format of mlx.launch.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::error::{Error, Result};
 
@@ -31,6 +33,8 @@ struct Entry {
     ssh: Option<String>,
     #[serde(default)]
     ips: Vec<String>,
+    /// The RDMA devices to each host, null to this one.
+    rdma: Option<Vec<Value>>,
 }
 
 /// A hosts file: a list of hosts, or an object with the hosts and settings.
@@ -46,6 +50,15 @@ enum Entries {
 }
 
 impl Entries {
+    /// Reads the hosts and the environment of their workers from a file.
+    fn read(path: &Path) -> Result<(Vec<Entry>, Vec<String>)> {
+        let text = std::fs::read_to_string(path).map_err(|error| Error::io(path, error))?;
+        serde_json::from_str(&text).map(Self::parts).map_err(|_| {
+            let message = "is not a list of hosts such as [{\"ssh\": \"one\", \"ips\": [\"10.0.0.1\"]}, …]";
+            Error::file(path, message)
+        })
+    }
+
     /// Returns the hosts and the environment of their workers.
     fn parts(self) -> (Vec<Entry>, Vec<String>) {
         match self {
@@ -59,11 +72,7 @@ impl Host {
     /// Reads the hosts after the first one of the hosts file `path`. Each host's address is its first entry in `ips`, which may have a port,
     /// or else its ssh name.
     pub fn read(path: &Path) -> Result<Vec<Self>> {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::io(path, error))?;
-        let Ok((entries, envs)) = serde_json::from_str(&text).map(Entries::parts) else {
-            let message = "is not a list of hosts such as [{\"ssh\": \"one\", \"ips\": [\"10.0.0.1\"]}, …]";
-            return Err(Error::file(path, message));
-        };
+        let (entries, envs) = Entries::read(path)?;
         if !(2..=MAX_MACHINES).contains(&entries.len()) {
             let message = format!("has {} hosts; it must have 2 to {MAX_MACHINES}", entries.len());
             return Err(Error::file(path, message));
@@ -84,6 +93,27 @@ impl Host {
             }
         }
         Ok(hosts)
+    }
+
+    /// Reads the first host's address, if it is an IP address, and the RDMA devices of all hosts as JSON, if the hosts have them.
+    pub(super) fn read_links(path: &Path) -> Result<(Option<IpAddr>, Option<String>)> {
+        let (entries, _) = Entries::read(path)?;
+        let own = entries.first().and_then(|first| Self::of(first, &[]).ok());
+        let own = own.and_then(|host| host.name.trim_matches(['[', ']']).parse().ok());
+        if entries.iter().all(|entry| entry.rdma.is_none()) {
+            return Ok((own, None));
+        }
+        let devices = entries.iter().enumerate().map(|(rank, entry)| {
+            let devices = entry.rdma.as_ref().map_or(0, Vec::len);
+            let message = || {
+                let hosts = entries.len();
+                format!("host {rank} has {devices} entries in rdma; it must have one for each of the {hosts} hosts")
+            };
+            entry.rdma.as_ref().filter(|it| it.len() == entries.len()).ok_or_else(|| Error::file(path, message()))
+        });
+        let devices = devices.collect::<Result<Vec<_>>>()?;
+        let text = serde_json::to_string(&devices).map_err(|error| Error::Internal(error.to_string()))?;
+        Ok((own, Some(text)))
     }
 
     fn of(entry: &Entry, envs: &[String]) -> Result<Self, String> {
@@ -126,6 +156,26 @@ mod tests {
         assert_eq!(read(plain).expect("it is right"), ["b 10.0.0.2:32323"]);
         let settings = format!(r#"{{"backend": "ring", "envs": [], "hosts": {plain}}}"#);
         assert_eq!(read(&settings).expect("it is right"), ["b 10.0.0.2:32323"]);
+    }
+
+    fn links(text: &str) -> Result<(Option<IpAddr>, Option<String>)> {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), text).expect("it can be written");
+        Host::read_links(file.path())
+    }
+
+    #[test]
+    fn rdma_devices_have_an_entry_for_each_host() {
+        let one = r#"{"ssh": "a", "ips": ["10.0.0.1"], "rdma": [null, "rdma_en5"]}"#;
+        let found = links(&format!(r#"[{one}, {{"ssh": "b", "rdma": ["rdma_en4", null]}}]"#));
+        let (own, devices) = found.expect("it is right");
+        assert_eq!(own, Some([10, 0, 0, 1].into()));
+        assert_eq!(devices.as_deref(), Some(r#"[[null,"rdma_en5"],["rdma_en4",null]]"#));
+        for other in [r#"{"ssh": "b"}"#, r#"{"ssh": "b", "rdma": ["rdma_en4"]}"#] {
+            let error = links(&format!("[{one}, {other}]")).expect_err("an entry is missing").to_string();
+            assert!(error.contains("host 1 has ") && error.contains("each of the 2 hosts"), "{error}");
+        }
+        assert_eq!(links(r#"[{"ssh": "a"}, {"ssh": "b"}]"#).expect("it is right"), (None, None));
     }
 
     #[test]

@@ -6,38 +6,43 @@ use std::time::{Duration, Instant};
 
 use super::background::OnLoss;
 use super::divided::{Divided, widest};
-use super::group;
+use super::group::{self, RankGroup};
+use super::group_backend::GroupBackend;
+use super::group_start::GroupStart;
 use super::loading::{Loading, failed};
 use super::message::LoadRequest;
 use super::parallel::Parallel;
 use super::pipeline::PipelineModel;
 use super::plan;
-use super::tensor::{PoolAllReduce, TensorModel};
+use super::tensor::TensorModel;
 use super::worker_client::{Refusal, WorkerClient};
 use super::worker_pool::WorkerPool;
 use super::workers::Workers;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::weights::{AllReduce, Progress, Shard, WeightPolicy};
+use crate::weights::{Progress, Shard, WeightPolicy};
 
 /// The pause between attempts to connect to a worker.
 const RETRY: Duration = Duration::from_millis(250);
 
 /// Loads the model in `folder` on this machine, within `budget` bytes, and on the workers. `on_loss` is called from another thread when a
-/// worker is lost, and the process then ends.
+/// worker is lost, and this process then has to end.
 pub(crate) fn load(
     folder: &Path,
     workers: &Workers,
     policy: WeightPolicy,
     budget: u64,
-    on_loss: Option<&OnLoss>,
+    on_loss: &OnLoss,
     progress: Progress,
 ) -> Result<Box<dyn Model>> {
+    group::expect_possible()?;
     let divided = Divided::open(folder, policy)?;
+    let start = GroupStart::of_this_process(workers);
     let mut clients: Vec<WorkerClient> = (workers.addresses.iter().enumerate())
         .map(|(place, address)| {
             let (rank, timeout) = (place + 1, workers.heartbeat_timeout);
-            WorkerClient::new(address, rank, &workers.key, timeout, on_loss.cloned())
+            WorkerClient::new(address, rank, &workers.key, timeout, Some(Arc::clone(on_loss)))
+                .with_group(start)
         })
         .collect();
     let until = Instant::now() + workers.connect_timeout;
@@ -47,8 +52,7 @@ pub(crate) fn load(
     }
     let shares = plan::shares(&divided, workers.parallel, &budgets)?;
     let identity = format!("{:032x}", divided.identity()?);
-    let uses_group = workers.parallel == Parallel::Tensor && group::is_possible();
-    let group = if uses_group { group_addresses(&clients)? } else { Vec::new() };
+    let group_file = group_file(workers, &clients)?;
     let parts = shares[1..].iter().enumerate().map(|(place, share)| LoadRequest {
         identity: identity.clone(),
         rank: place + 1,
@@ -57,14 +61,13 @@ pub(crate) fn load(
         layers: share.part.layers.clone(),
         floats: policy.floats,
         keep_packed: policy.keep_packed,
-        group: group.clone(),
+        backend: workers.backend,
+        group_file: group_file.clone(),
     });
     let parts: Vec<LoadRequest> = parts.collect();
     let mut loading = Loading::begin(&mut clients, &parts)?;
-    let sums = Arc::new(PoolAllReduce::default());
-    let all_reduce: Arc<dyn AllReduce> =
-        if uses_group { join(group, &mut loading)? } else { Arc::clone(&sums) as Arc<dyn AllReduce> };
-    let shard = || Shard { rank: 0, ranks: shares.len(), all_reduce };
+    let group = Arc::new(join(start, group_file, &mut loading)?);
+    let shard = || Shard { rank: 0, ranks: shares.len(), all_reduce: Arc::clone(&group) as _ };
     let shard = (workers.parallel == Parallel::Tensor).then(shard);
     let mut own_bytes = 0;
     let watch = &mut |read, total| {
@@ -75,40 +78,49 @@ pub(crate) fn load(
     let local = divided.load(&shares[0].part, shard, watch)?;
     // Without reports, this process would count as stuck.
     let ready = loading.wait(|| progress(own_bytes, own_bytes))?;
-    let (pool, footprint) =
-        (WorkerPool::new(clients, on_loss.is_none()), widest(&shares).unwrap_or(divided.spec().footprint));
+    for client in &clients {
+        client.report_loss().map_err(|message| failed(client, &message))?;
+    }
+    let others = (WorkerPool::new(clients, Arc::clone(on_loss)), group);
+    let footprint = widest(&shares).unwrap_or(divided.spec().footprint);
     Ok(match workers.parallel {
-        Parallel::Tensor => Box::new(TensorModel::new(divided, (local, &sums), footprint, pool, &ready)),
+        Parallel::Tensor => Box::new(TensorModel::new(divided, local, footprint, others, &ready)),
         Parallel::Pipeline => {
             let ranges = shares.into_iter().map(|share| share.part.layers).collect();
-            Box::new(PipelineModel::new(divided, local, ranges, footprint, pool, &ready))
+            Box::new(PipelineModel::new(divided, local, ranges, footprint, others, &ready))
         }
     })
 }
 
-/// Returns the addresses of the group in MLX, in the order of ranks.
+/// Returns the text of MLX's file that describes the group; empty if the backend reads none.
+fn group_file(workers: &Workers, clients: &[WorkerClient]) -> Result<String> {
+    match workers.backend {
+        GroupBackend::Ring => group::ring_file(&group_addresses(clients)?),
+        GroupBackend::Jaccl => Ok(workers.rdma.clone().unwrap_or_default()),
+        GroupBackend::Auto | GroupBackend::Nccl | GroupBackend::Mpi => Ok(String::new()),
+    }
+}
+
+/// Returns the addresses of the ring, in the order of ranks.
 fn group_addresses(clients: &[WorkerClient]) -> Result<Vec<String>> {
-    let no_address =
-        |client: &WorkerClient| failed(client, "has no free IPv4 address, which MLX needs for sums");
+    let no_address = |client: &WorkerClient| failed(client, "has no free IPv4 address, which MLX needs");
     // The last rank connects to the first.
     let own = clients.last().and_then(WorkerClient::own_address).and_then(group::free_address);
-    let own = own.ok_or_else(|| {
-        Error::Distributed("rank 0 has no free IPv4 address, which MLX needs for sums".into())
-    });
+    let own =
+        own.ok_or_else(|| Error::Distributed("rank 0 has no free IPv4 address, which MLX needs".into()));
     let others =
         clients.iter().map(|client| client.group_address().cloned().ok_or_else(|| no_address(client)));
     std::iter::once(own).chain(others).collect()
 }
 
 /// Joins the group. Fails when a worker refuses or is lost meanwhile.
-fn join(group: Vec<String>, loading: &mut Loading) -> Result<Arc<dyn AllReduce>> {
-    let joining = std::thread::spawn(move || group::join(&group, 0));
+fn join(start: GroupStart, file: String, loading: &mut Loading) -> Result<RankGroup> {
+    let joining = std::thread::spawn(move || group::join(start.backend, &file, 0, start.ranks));
     while !joining.is_finished() {
         loading.look(RETRY / 10)?;
         std::thread::sleep(RETRY / 10);
     }
-    let joined = joining.join().map_err(|_| Error::Internal("joining a group in MLX panicked".into()))?;
-    Ok(Arc::new(joined?))
+    joining.join().map_err(|_| Error::Internal("joining a group in MLX panicked".into()))?
 }
 
 /// Connects to a worker, which may still be starting, until the deadline.

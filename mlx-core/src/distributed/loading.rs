@@ -17,10 +17,9 @@ const POLL_TIMEOUT: Duration = Duration::from_millis(250);
 /// The interval of log lines about unfinished workers.
 const REPORT: Duration = Duration::from_secs(10);
 
-/// Workers that are loading these shares.
+/// Workers that are loading their shares.
 pub(super) struct Loading<'a> {
     clients: &'a mut [WorkerClient],
-    parts: &'a [LoadRequest],
     /// The reports of the workers that are ready.
     loaded: Vec<Option<Loaded>>,
     looked: Instant,
@@ -28,12 +27,12 @@ pub(super) struct Loading<'a> {
 
 impl<'a> Loading<'a> {
     /// Makes connected workers load their shares.
-    pub(super) fn begin(clients: &'a mut [WorkerClient], parts: &'a [LoadRequest]) -> Result<Self> {
-        for (client, part) in clients.iter_mut().zip(parts) {
+    pub(super) fn begin(clients: &'a mut [WorkerClient], parts: &[LoadRequest]) -> Result<Self> {
+        for (client, part) in clients.iter().zip(parts) {
             client.load(part).map_err(|message| failed(client, &message))?;
         }
         let loaded = vec![None; clients.len()];
-        let mut loading = Self { clients, parts, loaded, looked: Instant::now() };
+        let mut loading = Self { clients, loaded, looked: Instant::now() };
         // A refusal arrives immediately.
         loading.look(POLL_TIMEOUT)?;
         Ok(loading)
@@ -63,10 +62,10 @@ impl<'a> Loading<'a> {
 
     /// Checks each worker; waits up to `wait` for each that is not ready.
     pub(super) fn look(&mut self, wait: Duration) -> Result<()> {
-        for ((client, part), loaded) in self.clients.iter_mut().zip(self.parts).zip(&mut self.loaded) {
+        for (client, loaded) in self.clients.iter_mut().zip(&mut self.loaded) {
             let outcome = match loaded {
                 Some(_) => client.check_idle().map_err(Refusal::from),
-                None => client.wait(part, Instant::now() + wait).map(|found| *loaded = found),
+                None => client.wait(Instant::now() + wait).map(|found| *loaded = found),
             };
             outcome.map_err(|refusal| failed(client, &refusal.message))?;
         }

@@ -1,17 +1,20 @@
-//! Messages between rank 0 and its workers. A worker sends one reply to each request of rank 0. Tensor data follows the message as a payload.
+//! Messages between rank 0 and its workers. A worker sends one reply to each request of rank 0, except to a release. Tensors travel through
+//! the ranks' group in MLX.
 
 use std::ops::Range;
 
-use safetensors::Dtype;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::group_backend::GroupBackend;
+use super::group_start::GroupStart;
 use super::parallel::Parallel;
 use crate::cache::Variant;
 use crate::model::Span;
 use crate::weights::FloatPolicy;
 
 /// The protocol version. It changes whenever a message changes.
-pub(super) const PROTOCOL: u32 = 9;
+pub(super) const PROTOCOL: u32 = 10;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -34,29 +37,39 @@ pub(crate) enum Request {
         proof: String,
         /// The time without a message after which each side counts the other as lost, in milliseconds.
         heartbeat_timeout: u64,
+        /// The group that this worker's process will join.
+        group: GroupStart,
     },
     /// Loads the worker's share of the model.
     Load(LoadRequest),
-    /// Runs layers of a pass. The payload is the hidden states.
+    /// Runs layers of a pass. The previous rank sends their hidden states.
     Advance(Advance),
-    /// Continues in the middle of a layer. The payload is the sum of all [`Reply::Partial`].
-    Sum,
     /// Changes a state.
     Change {
         /// The number of the state.
         id: u64,
         /// The change.
         change: StateCommand,
-        /// States to release.
-        released: Vec<u64>,
+    },
+    /// Releases a state. There is no reply.
+    Release {
+        /// The number of the state.
+        id: u64,
     },
     /// Sends the payload back, to measure the link.
     Echo,
-    /// Checks that the worker is alive.
-    Ping {
-        /// States to release.
-        released: Vec<u64>,
-    },
+}
+
+/// A message from a peer.
+pub(super) trait Message: DeserializeOwned + Send + 'static {
+    /// The reason why the peer closes the connection after this message, if it does.
+    fn refusal(&self) -> Option<&str>;
+}
+
+impl Message for Request {
+    fn refusal(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// A worker's share of the model.
@@ -75,8 +88,10 @@ pub(crate) struct LoadRequest {
     pub(crate) floats: FloatPolicy,
     /// True if quantized weights stay packed.
     pub(crate) keep_packed: bool,
-    /// The addresses of the ranks' group in MLX. Empty if rank 0 adds the sums itself.
-    pub(crate) group: Vec<String>,
+    /// The backend of the ranks' group.
+    pub(crate) backend: GroupBackend,
+    /// The text of MLX's file that describes the group; empty if the backend reads none.
+    pub(crate) group_file: String,
 }
 
 /// A worker's report after loading.
@@ -107,13 +122,10 @@ pub(crate) struct Advance {
     pub(crate) picture_rows: Vec<usize>,
     /// True if attention runs per span.
     pub(crate) per_span: bool,
-    /// The type and shape of the hidden states, `[T, hidden]`.
-    pub(crate) dtype: Dtype,
-    pub(crate) shape: Vec<usize>,
-    /// True if the hidden states are needed after these layers.
+    /// The number of rows, with padding.
+    pub(crate) rows: usize,
+    /// True if rank 0 reads the hidden states after the last layer.
     pub(crate) needs_hidden: bool,
-    /// States to release.
-    pub(crate) released: Vec<u64>,
 }
 
 /// A worker's report of its layers of a state.
@@ -204,25 +216,14 @@ pub(crate) enum Reply {
     },
     /// The reply to [`Request::Load`].
     Ready(Loaded),
-    /// A reply to [`Request::Advance`] in the middle of a layer. The payload is this worker's term of a sum.
-    Partial,
-    /// The final reply to [`Request::Advance`]. If `needs_hidden`, the payload is the hidden states, of unchanged type and shape.
+    /// The reply to [`Request::Advance`], as soon as the layers are issued.
     Advanced {
-        /// The next layer to run.
-        layer: usize,
         /// The states after the pass, in the order of the request.
         states: Vec<RemoteStateInfo>,
     },
     /// The reply to [`Request::Change`].
     Changed(RemoteStateInfo),
-    /// The reply to [`Request::Ping`].
-    Pong,
-    /// The request failed; rank 0 has to release its states.
-    Failed {
-        /// The reason.
-        message: String,
-    },
-    /// The worker rejects this rank 0 and closes the connection.
+    /// The worker rejects this rank 0, or cannot continue, and closes the connection.
     Refused {
         /// The reason.
         message: String,
@@ -231,21 +232,11 @@ pub(crate) enum Reply {
     },
 }
 
-/// The name of a float type in `ModelSpec::dtype`; empty for other types.
-pub(super) fn dtype_label(dtype: Dtype) -> &'static str {
-    match dtype {
-        Dtype::F32 => "f32",
-        Dtype::F16 => "f16",
-        Dtype::BF16 => "bf16",
-        _ => "",
-    }
-}
-
-/// The size of a float type that hidden states may have; `None` for other types.
-pub(super) fn float_bytes(dtype: Dtype) -> Option<usize> {
-    match dtype {
-        Dtype::F32 => Some(4),
-        Dtype::F16 | Dtype::BF16 => Some(2),
-        _ => None,
+impl Message for Reply {
+    fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Refused { message, .. } => Some(message),
+            _ => None,
+        }
     }
 }

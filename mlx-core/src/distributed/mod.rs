@@ -1,5 +1,6 @@
-//! One model on several machines: pipeline or tensor parallelism over TCP (decision 0072). Rank 0 runs the engine and holds the
-//! embedding and the head. Workers hold the later layers (pipeline) or a shard of every layer (tensor) and serve requests of rank 0.
+//! One model on several machines: pipeline or tensor parallelism (decision 0072). Rank 0 runs the engine and holds the embedding and the
+//! head. Workers hold the later layers (pipeline) or a shard of every layer (tensor) and serve requests of rank 0 over TCP. Hidden states and
+//! sums go through a group in MLX.
 
 mod admitted;
 mod background;
@@ -9,6 +10,8 @@ mod divided;
 mod fake_worker;
 mod frame;
 mod group;
+mod group_backend;
+mod group_start;
 mod handshake;
 mod hosts;
 mod key;
@@ -22,10 +25,8 @@ mod pipeline;
 mod plan;
 mod rank;
 mod remote_state;
-mod server_connection;
 mod split;
 mod stage;
-mod sum;
 mod tensor;
 mod worker;
 mod worker_client;
@@ -35,7 +36,8 @@ mod workers;
 
 pub use admitted::Admitted;
 pub use background::OnLoss;
-pub use group::{ADDRESSES_VARIABLE, RANK_VARIABLE};
+pub use group_backend::GroupBackend;
+pub use group_start::GroupStart;
 pub use hosts::{Host, PORT};
 pub use key::Key;
 pub use link::{Link, measure_links};

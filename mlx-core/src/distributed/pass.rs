@@ -4,33 +4,27 @@ use std::ops::Range;
 
 use super::message::Advance;
 use super::remote_state::RemoteState;
-use crate::array;
 use crate::cache::SequenceState;
 use crate::error::Result;
 use crate::model::Pass;
 
-/// Builds the request to run these layers, and its payload, the hidden states. Creates missing states on the workers.
+/// Builds the request to run these layers. Creates missing states on the workers.
 pub(super) fn advance(
     pass: &Pass,
     layers: Range<usize>,
     needs_hidden: bool,
     states: &mut [&mut SequenceState],
-) -> Result<(Advance, Vec<u8>)> {
+) -> Result<Advance> {
     let ids = states.iter_mut().map(|state| RemoteState::of(state)?.id());
-    let ids = ids.collect::<Result<Vec<u64>>>()?;
-    let (dtype, rows) = array::to_bytes(pass.hidden())?;
-    let advance = Advance {
+    Ok(Advance {
         layers,
-        states: ids,
+        states: ids.collect::<Result<_>>()?,
         position_shifts: states.iter().map(|state| state.position_shift()).collect(),
         spans: pass.batch().spans().to_vec(),
         axes: pass.batch().axes().to_vec(),
         picture_rows: pass.batch().picture_rows().to_vec(),
         per_span: pass.batch().is_per_span(),
-        dtype,
-        shape: pass.hidden().shape().iter().map(|&size| size as usize).collect(),
+        rows: pass.hidden().dim(0) as usize,
         needs_hidden,
-        released: Vec::new(),
-    };
-    Ok((advance, rows))
+    })
 }

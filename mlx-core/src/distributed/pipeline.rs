@@ -1,20 +1,21 @@
 //! Pipeline parallelism: this machine has the embedding, the first layers and the head; each worker has some of the later layers. A pass runs
-//! through the machines one after the other.
+//! through the machines one after the other, around the ring.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use mlx_rs::Array;
+use mlx_rs::transforms::async_eval;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::divided::Divided;
-use super::message::{Loaded, Reply, Request};
+use super::group::RankGroup;
+use super::message::{Loaded, Request};
 use super::pass::advance;
 use super::remote_state::RemoteState;
 use super::worker_pool::WorkerPool;
-use crate::array;
 use crate::cache::{SequenceState, Variant};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::{Batch, Decoder, Footprint, Model, ModelSpec, Pass};
 
 /// A model in pipeline mode.
@@ -25,6 +26,7 @@ pub(super) struct PipelineModel {
     /// The layers of each machine, this one first.
     ranges: Vec<Range<usize>>,
     pool: Arc<WorkerPool>,
+    group: Arc<RankGroup>,
 }
 
 impl PipelineModel {
@@ -34,7 +36,7 @@ impl PipelineModel {
         local: Decoder,
         ranges: Vec<Range<usize>>,
         footprint: Footprint,
-        pool: WorkerPool,
+        (pool, group): (WorkerPool, Arc<RankGroup>),
         loaded: &[Loaded],
     ) -> Self {
         let mut spec = divided.spec().clone();
@@ -46,39 +48,34 @@ impl PipelineModel {
         let parts: Vec<&str> = loaded.iter().map(|worker| worker.fingerprint.as_str()).collect();
         let whole = format!("{:032x} {ranges:?} {}", local.spec().fingerprint, parts.join(" "));
         spec.fingerprint = xxh3_128(whole.as_bytes());
-        Self { spec, divided, local, ranges, pool: Arc::new(pool) }
+        Self { spec, divided, local, ranges, pool: Arc::new(pool), group }
     }
 
-    /// Makes the worker at this index run the layers of a pass up to `end`.
-    fn advance_there(
-        &self,
-        place: usize,
-        pass: &mut Pass,
-        end: usize,
-        states: &mut [&mut SequenceState],
-    ) -> Result<()> {
-        let needs_hidden = end < self.spec.num_layers || pass.batch().needs_hidden();
-        let (mut advance, rows) = advance(pass, pass.layer()..end, needs_hidden, states)?;
-        advance.released = self.pool.take_released(place);
-        let (dtype, shape) = (advance.dtype, advance.shape.clone());
-        let expected = if needs_hidden { rows.len() } else { 0 };
-        let (reply, rows) = self.pool.call(place, &Request::Advance(advance), &rows)?;
-        match reply {
-            Reply::Advanced { layer, states: infos }
-                if infos.len() == states.len()
-                    && (end..=self.ranges[place + 1].end).contains(&layer)
-                    && rows.len() == expected =>
-            {
-                let hidden = needs_hidden.then(|| array::of_file(&rows, dtype, &shape)).transpose()?;
-                pass.move_to(layer, hidden);
-                for (state, info) in states.iter_mut().zip(infos) {
-                    RemoteState::of(state)?.record(place, info);
-                }
-                Ok(())
-            }
-            Reply::Failed { message } => Err(Error::Distributed(format!("rank {}: {message}", place + 1))),
-            _ => Err(self.pool.malformed(place)),
+    /// Makes the workers run all layers after this machine's. The first of them reads the hidden states, the last one returns them.
+    fn advance_there(&self, pass: &mut Pass, states: &mut [&mut SequenceState]) -> Result<()> {
+        let (needs_hidden, layers) = (pass.batch().needs_hidden(), self.spec.num_layers);
+        let mut request = advance(pass, pass.layer()..layers, needs_hidden, states)?;
+        for (place, range) in self.ranges[1..].iter().enumerate() {
+            request.layers = range.clone();
+            self.pool.send(place, &Request::Advance(request.clone()))?;
         }
+        // The workers wait for the rows.
+        let rows = self.exchange(pass.hidden(), needs_hidden);
+        let rows = rows.map_err(|error| self.pool.lost(&format!("rank 0 could not continue: {error}")))?;
+        pass.move_to(layers, rows);
+        RemoteState::record(&self.pool, states)
+    }
+
+    /// Sends hidden states to the first worker, and receives those of the last one if they are needed.
+    fn exchange(&self, hidden: &Array, needs_hidden: bool) -> Result<Option<Array>> {
+        let rows = hidden.as_dtype(self.local.dtype())?;
+        // The rows must be on their way before this rank waits for their result.
+        async_eval([&self.group.send_on(&rows)?])?;
+        let found = needs_hidden.then(|| self.group.receive(rows.shape(), rows.dtype())).transpose()?;
+        if let Some(found) = &found {
+            async_eval([found])?;
+        }
+        Ok(found)
     }
 }
 
@@ -97,21 +94,16 @@ impl Model for PipelineModel {
     }
 
     fn advance(&self, pass: &mut Pass, layers: usize, states: &mut [&mut SequenceState]) -> Result<()> {
-        let mut end = pass.layer().saturating_add(layers).min(self.spec.num_layers);
-        // Once the last layer with a state has run, its state does not show that the pass is unfinished. So the pass runs to the end.
-        if self.divided.states_end_before(end) {
-            end = self.spec.num_layers;
-        }
-        let here = self.ranges[0].end;
+        let (here, end) = (self.ranges[0].end, pass.layer().saturating_add(layers));
         if pass.layer() < here {
             self.local.advance(pass, end.min(here) - pass.layer(), states)?;
         }
-        for (place, range) in self.ranges[1..].iter().enumerate() {
-            if range.contains(&pass.layer()) && pass.layer() < end {
-                self.advance_there(place, pass, end.min(range.end), states)?;
-            }
+        // A pass stops only within this machine's layers.
+        if end > here && pass.layer() < self.spec.num_layers {
+            self.advance_there(pass, states)
+        } else {
+            Ok(())
         }
-        Ok(())
     }
 
     fn shift(&self, state: &mut SequenceState, kept: usize, dropped: usize) -> Result<()> {
@@ -124,17 +116,5 @@ impl Model for PipelineModel {
 
     fn logits(&self, hidden: &Array) -> Result<Array> {
         self.local.logits(hidden)
-    }
-
-    fn is_distributed(&self) -> bool {
-        true
-    }
-
-    fn lost_worker(&self) -> Option<String> {
-        self.pool.outage()
-    }
-
-    fn check_workers(&self, ask: bool) -> Result<()> {
-        self.pool.check_workers(ask)
     }
 }

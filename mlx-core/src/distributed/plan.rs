@@ -98,14 +98,14 @@ pub(crate) fn plan(
     spec.remote_capacity = shares[1..].iter().map(room).zip(1..).min();
     let hidden_bytes = divided.spec().hidden_size as u64 * divided.float_bytes();
     let towers = divided.towers();
-    // Pipeline: to each machine and back, in sequence. Tensor: to all at once, then around the ring for each sum, and back at the end. Two
-    // machines exchange halves of a sum and then of the result; more pass on whole terms.
+    // Pipeline: once around the ring. Tensor: from rank to rank, then around the ring for each sum. Two machines exchange halves of a sum and
+    // then of the result; more pass on whole terms.
     let (crossings, token_bytes) = match parallel {
-        Parallel::Pipeline => (2 * (ranks - 1), 2 * (ranks as u64 - 1) * hidden_bytes),
+        Parallel::Pipeline => (ranks, 2 * hidden_bytes),
         Parallel::Tensor => {
-            let (sums, bytes) = divided.sums();
+            let (sums, bytes) = divided.sums(ranks);
             let steps = if ranks == 2 { 2 } else { ranks - 1 };
-            (2 + steps * sums, (ranks as u64 - 1) * (hidden_bytes + 2 * bytes))
+            (ranks - 1 + steps * sums, hidden_bytes + (ranks as u64 - 1) * 2 * bytes)
         }
     };
     let is_mixture = divided.is_mixture();

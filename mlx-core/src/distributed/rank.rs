@@ -14,7 +14,6 @@ use super::divided::{Divided, Share};
 use super::group;
 use super::message::{LoadRequest, Loaded, Reply, Request};
 use super::parallel::Parallel;
-use super::server_connection::ServerConnection;
 use super::stage::Stage;
 use super::worker_event::WorkerEvent;
 use crate::array;
@@ -22,7 +21,7 @@ use crate::backend::{Backend, default_memory_budget};
 use crate::error::{Error, Result};
 use crate::freed::cache_limit;
 use crate::model::Model;
-use crate::weights::{AllReduce, Shard, WeightPolicy};
+use crate::weights::{Shard, WeightPolicy};
 use crate::wired::Wired;
 
 /// The interval at which a waiting rank checks whether it should end.
@@ -36,7 +35,6 @@ pub struct Rank {
     folder: PathBuf,
     budget: u64,
     backend: Backend,
-    server: Arc<ServerConnection>,
     _wired: Wired,
 }
 
@@ -49,7 +47,7 @@ impl Rank {
         let budget = memory_budget.map_or_else(default_memory_budget, Ok)?;
         array::limit_freed_memory(cache_limit(budget))?;
         let wired = Wired::hold(budget - cache_limit(budget));
-        Ok(Self { folder: folder.to_path_buf(), budget, backend, server: Arc::default(), _wired: wired })
+        Ok(Self { folder: folder.to_path_buf(), budget, backend, _wired: wired })
     }
 
     /// Works for rank 0 until it leaves or `end` is set. Returns the reason. `on_loss` is called with it from another thread, at once,
@@ -59,62 +57,65 @@ impl Rank {
         admitted: Admitted,
         end: &AtomicBool,
         on_event: &mut dyn FnMut(WorkerEvent),
-        on_loss: Option<OnLoss>,
+        on_loss: OnLoss,
     ) -> String {
-        let Admitted { stream, from, rank: _, heartbeat_timeout } = admitted;
+        let Admitted { stream, from, heartbeat_timeout, .. } = admitted;
         let rank_zero = from.clone();
-        let named = |on_loss: OnLoss| -> OnLoss {
-            Arc::new(move |reason: &str| on_loss(&format!("{rank_zero} {reason}")))
-        };
+        let on_loss: OnLoss = Arc::new(move |reason: &str| on_loss(&format!("{rank_zero} {reason}")));
         let connected = Connection::new(stream, heartbeat_timeout).and_then(|mut connection| {
             connection.trust(heartbeat_timeout)?;
-            Background::new(connection, on_loss.map(named))
+            Background::new(connection, Some(on_loss))
         });
-        let outcome = connected.and_then(|connection| {
-            self.server.connect(connection);
-            self.work(end, on_event)
-        });
-        self.server.hang_up();
+        let outcome = connected.and_then(|server| self.work(&server, end, on_event));
         outcome.map_or_else(|error| format!("{from} {error}"), |()| "this worker is shutting down".into())
     }
 
-    fn work(&self, end: &AtomicBool, on_event: &mut dyn FnMut(WorkerEvent)) -> Outcome<()> {
-        let mut loaded: Option<Stage> = None;
+    fn work(
+        &self,
+        server: &Background<Request>,
+        end: &AtomicBool,
+        on_event: &mut dyn FnMut(WorkerEvent),
+    ) -> Outcome<()> {
+        let mut stage: Option<Stage> = None;
         while !end.load(Ordering::Relaxed) {
-            match self.server.receive(Instant::now() + POLL_INTERVAL)? {
+            match server.receive(Instant::now() + POLL_INTERVAL)? {
                 None => {}
-                Some((Request::Load(part), _)) => {
-                    // Two shares would not fit in memory.
-                    drop(loaded.take());
-                    loaded = Some(self.load(&part, on_event)?);
+                Some((Request::Load(_), _)) if stage.is_some() => {
+                    return refuse(server, "has loaded a share already");
                 }
-                Some((Request::Echo, payload)) => self.server.send(&Reply::Echo, &payload)?,
-                Some((request, payload)) => match &mut loaded {
-                    None => return self.refuse("has loaded no share"),
-                    Some(stage) => {
-                        let (reply, rows) = stage.answer(&request, &payload);
-                        self.server.send(&reply, &rows)?;
-                    }
-                },
+                Some((Request::Load(part), _)) => stage = Some(self.load(server, &part, on_event)?),
+                Some((Request::Echo, payload)) => server.send(&Reply::Echo, &payload)?,
+                Some((request, _)) => {
+                    let Some(stage) = &mut stage else { return refuse(server, "has loaded no share") };
+                    let outcome = stage.answer(&request, |reply| server.send(&reply, &[]));
+                    // The other ranks wait in the middle of a pass, so none can continue.
+                    outcome?.or_else(|error| refuse(server, &format!("could not continue: {error}")))?;
+                }
             }
         }
         Ok(())
     }
 
-    fn load(&self, part: &LoadRequest, on_event: &mut dyn FnMut(WorkerEvent)) -> Outcome<Stage> {
-        let found = self.survey(part).and_then(|(divided, own)| self.read(part, &divided, &own, on_event));
+    fn load(
+        &self,
+        server: &Background<Request>,
+        part: &LoadRequest,
+        on_event: &mut dyn FnMut(WorkerEvent),
+    ) -> Outcome<Stage> {
+        let found =
+            self.survey(part).and_then(|(divided, own)| self.read(server, part, &divided, &own, on_event));
         let (loaded, stage) = match found {
             Ok(loaded) => loaded,
             Err(error) => {
                 // Rank 0 may have left.
-                self.server.look()?;
-                return self.refuse(&format!("cannot load its share: {error}"));
+                server.look()?;
+                return refuse(server, &format!("cannot load its share: {error}"));
             }
         };
         let layers = [part.layers.start, part.layers.end];
         let LoadRequest { rank, ranks, parallel, .. } = *part;
         on_event(WorkerEvent::Ready { rank, ranks, parallel, layers, weight_bytes: loaded.weight_bytes });
-        self.server.send(&Reply::Ready(loaded), &[])?;
+        server.send(&Reply::Ready(loaded), &[])?;
         Ok(stage)
     }
 
@@ -143,6 +144,7 @@ impl Rank {
 
     fn read(
         &self,
+        server: &Background<Request>,
         part: &LoadRequest,
         divided: &Divided,
         own: &Share,
@@ -156,15 +158,11 @@ impl Rank {
             reported = Some(Instant::now());
             on_event(WorkerEvent::Loading { read, total });
             // A worker that waits for a lost rank 0 could not admit the next one.
-            let is_there =
-                self.server.send(&Reply::Loading { read, total }, &[]).and_then(|()| self.server.look());
+            let is_there = server.send(&Reply::Loading { read, total }, &[]).and_then(|()| server.look());
             is_there.map_err(|message| Error::Distributed(format!("rank 0 {message}")))
         };
-        let all_reduce: Arc<dyn AllReduce> = match part.group.as_slice() {
-            [] => Arc::clone(&self.server) as Arc<dyn AllReduce>,
-            addresses => Arc::new(group::join(addresses, part.rank)?),
-        };
-        let shard = || Shard { rank: part.rank, ranks: part.ranks, all_reduce };
+        let group = Arc::new(group::join(part.backend, &part.group_file, part.rank, part.ranks)?);
+        let shard = || Shard { rank: part.rank, ranks: part.ranks, all_reduce: Arc::clone(&group) as _ };
         let shard = (part.parallel == Parallel::Tensor).then(shard);
         let decoder = divided.load(&own.part, shard, watch)?;
         let spec = decoder.spec();
@@ -172,14 +170,14 @@ impl Rank {
         let fingerprint = format!("{:032x}", spec.fingerprint);
         let room = self.room().saturating_sub(weight_bytes);
         let loaded = Loaded { weight_bytes, room, fingerprint };
-        Ok((loaded, Stage::new(decoder, part.layers.clone(), part.parallel == Parallel::Tensor)))
+        Ok((loaded, Stage::new(decoder, part.layers.clone(), part.parallel == Parallel::Tensor, group)))
     }
+}
 
-    /// Refuses rank 0.
-    fn refuse<T>(&self, message: &str) -> Outcome<T> {
-        self.server.send(&Reply::Refused { message: message.to_owned(), busy: false }, &[]).ok();
-        Err(format!("was refused: {message}"))
-    }
+/// Refuses rank 0.
+fn refuse<T>(server: &Background<Request>, message: &str) -> Outcome<T> {
+    server.send(&Reply::Refused { message: message.to_owned(), busy: false }, &[]).ok();
+    Err(format!("was refused: {message}"))
 }
 
 /// Computes the share of a worker.

@@ -50,9 +50,14 @@ impl RemoteState {
         Ok(self.id)
     }
 
-    /// Records the report of the worker at this index after a pass.
-    pub(super) fn record(&mut self, place: usize, info: RemoteStateInfo) {
-        self.infos[place] = info;
+    /// Receives and records the reports of all workers about the states of a pass.
+    pub(super) fn record(pool: &WorkerPool, states: &mut [&mut SequenceState]) -> Result<()> {
+        for place in 0..pool.count() {
+            for (state, info) in pool.report(place, states.len())?.into_iter().enumerate() {
+                Self::of(states[state])?.infos[place] = info;
+            }
+        }
+        Ok(())
     }
 
     /// Changes the state on the workers, if they have created it.

@@ -1,13 +1,20 @@
-//! A worker's layers, or shards of layers, with the states of all sequences. Independent of connections.
+//! A worker's layers, or shards of layers, with the states of all sequences. Independent of connections to rank 0.
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::message::{Advance, RemoteStateInfo, Reply, Request, StateCommand, dtype_label, float_bytes};
-use crate::array;
+use mlx_rs::Array;
+
+use super::connection::Outcome;
+use super::group::RankGroup;
+use super::message::{Advance, RemoteStateInfo, Reply, Request, StateCommand};
 use crate::cache::{Rollback, SequenceState};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Decoder, Model, Pass, Span};
+
+/// The maximum number of rows of a pass.
+const MAX_ROWS: usize = 1 << 20;
 
 /// Layers of a model and states by their numbers on rank 0.
 pub(super) struct Stage {
@@ -15,87 +22,96 @@ pub(super) struct Stage {
     layers: Range<usize>,
     /// True if the stage has a shard of each layer.
     is_shard: bool,
+    group: Arc<RankGroup>,
     states: HashMap<u64, SequenceState>,
 }
 
 impl Stage {
     /// Creates a stage without states.
-    pub(super) fn new(decoder: Decoder, layers: Range<usize>, is_shard: bool) -> Self {
-        Self { decoder, layers, is_shard, states: HashMap::new() }
+    pub(super) fn new(decoder: Decoder, layers: Range<usize>, is_shard: bool, group: Arc<RankGroup>) -> Self {
+        Self { decoder, layers, is_shard, group, states: HashMap::new() }
     }
 
-    /// Answers a request about passes or states. A failure becomes [`Reply::Failed`].
-    pub(super) fn answer(&mut self, request: &Request, payload: &[u8]) -> (Reply, Vec<u8>) {
-        let outcome = match request {
-            Request::Advance(advance) => self.advance(advance, payload),
-            Request::Change { id, change, released } => {
-                self.release(released);
-                self.change(*id, *change).map(|info| (Reply::Changed(info), Vec::new()))
+    /// Answers a request about passes or states, and computes what it issued. Rank 0 gets the answer before the result is computed.
+    pub(super) fn answer(
+        &mut self,
+        request: &Request,
+        reply: impl FnOnce(Reply) -> Outcome<()>,
+    ) -> Outcome<Result<()>> {
+        let answer = match request {
+            Request::Advance(advance) => {
+                let (rows, states) = match self.advance(advance) {
+                    Ok(issued) => issued,
+                    Err(error) => return Ok(Err(error)),
+                };
+                reply(Reply::Advanced { states })?;
+                return Ok(self.compute(rows.as_ref(), &advance.states));
             }
-            Request::Ping { released } => {
-                self.release(released);
-                Ok((Reply::Pong, Vec::new()))
+            Request::Release { id } => {
+                self.states.remove(id);
+                return Ok(Ok(()));
             }
-            Request::Join { .. } | Request::Load(_) | Request::Sum | Request::Echo => {
+            Request::Change { id, change } => self.change(*id, *change).map(Reply::Changed),
+            Request::Join { .. } | Request::Load(_) | Request::Echo => {
                 Err(unexpected("an unexpected request"))
             }
         };
-        outcome.unwrap_or_else(|error| (Reply::Failed { message: error.to_string() }, Vec::new()))
+        answer.map_or_else(|error| Ok(Err(error)), |answer| reply(answer).map(Ok))
     }
 
-    fn release(&mut self, ids: &[u64]) {
-        for id in ids {
-            self.states.remove(id);
-        }
-    }
-
-    fn advance(&mut self, advance: &Advance, payload: &[u8]) -> Result<(Reply, Vec<u8>)> {
-        self.release(&advance.released);
-        self.check(advance, payload)?;
-        let hidden = array::of_file(payload, advance.dtype, &advance.shape)?;
-        let (spans, picture_rows) = (advance.spans.clone(), advance.picture_rows.clone());
-        let batch = Batch::resumed(hidden, spans, &advance.axes, picture_rows, advance.per_span);
+    /// Issues layers of a pass. Returns the rows that other ranks wait for, and the reports of the states.
+    fn advance(&mut self, advance: &Advance) -> Result<(Option<Array>, Vec<RemoteStateInfo>)> {
+        self.check(advance)?;
         let mut states = Vec::with_capacity(advance.states.len());
         for (id, shift) in advance.states.iter().zip(&advance.position_shifts) {
             let mut state = self.states.remove(id).ok_or_else(|| unexpected("an unknown state"))?;
             state.set_position_shift(*shift);
             states.push(state);
         }
-        let outcome = self.run(advance, batch, &mut states);
-        // Even after an error, rank 0 still has to release them.
+        let pass = self.run(advance, &mut states)?;
         let infos = states.iter().map(info).collect();
         self.states.extend(advance.states.iter().copied().zip(states));
-        let pass = outcome?;
-        let rows = if advance.needs_hidden { array::to_bytes(pass.hidden())?.1 } else { Vec::new() };
-        Ok((Reply::Advanced { layer: self.layers.start + pass.layer(), states: infos }, rows))
+        let rows = match self.group.is_last() {
+            // The other machines wait for the sums of the last layer, too.
+            _ if self.is_shard => Some(pass.hidden().clone()),
+            true if !advance.needs_hidden => None,
+            _ => Some(self.group.send_on(pass.hidden())?),
+        };
+        Ok((rows, infos))
     }
 
-    fn run(&self, advance: &Advance, batch: Batch, states: &mut [SequenceState]) -> Result<Pass> {
+    fn run(&self, advance: &Advance, states: &mut [SequenceState]) -> Result<Pass> {
+        let shape = [advance.rows as i32, self.decoder.spec().hidden_size as i32];
+        let mut hidden = self.group.receive(&shape, self.decoder.dtype())?;
+        if self.is_shard && !self.group.is_last() {
+            hidden = self.group.send_on(&hidden)?;
+        }
+        let (spans, picture_rows) = (advance.spans.clone(), advance.picture_rows.clone());
+        let batch = Batch::resumed(hidden, spans, &advance.axes, picture_rows, advance.per_span);
         let Range { start, end } = advance.layers;
         let mut pass = self.decoder.resume(batch, start - self.layers.start)?;
         let mut borrowed: Vec<&mut SequenceState> = states.iter_mut().collect();
         self.decoder.advance(&mut pass, end - start, &mut borrowed)?;
-        // The other machines wait for the sums of the last layer, too.
-        if advance.needs_hidden || self.is_shard {
-            pass.wait()?;
-        }
-        states.iter().try_for_each(SequenceState::eval)?;
         Ok(pass)
     }
 
+    /// Computes rows and states.
+    fn compute(&self, rows: Option<&Array>, states: &[u64]) -> Result<()> {
+        if let Some(rows) = rows {
+            rows.eval()?;
+        }
+        states.iter().filter_map(|id| self.states.get(id)).try_for_each(SequenceState::eval)
+    }
+
     /// Refuses a pass that this worker cannot run.
-    fn check(&self, advance: &Advance, payload: &[u8]) -> Result<()> {
-        let Advance { layers, states, position_shifts, spans, axes, picture_rows, shape, .. } = advance;
-        let own = &self.layers;
+    fn check(&self, advance: &Advance) -> Result<()> {
+        let Advance { layers, states, position_shifts, spans, axes, picture_rows, rows, .. } = advance;
+        let (own, rows) = (&self.layers, *rows);
         if layers.start < own.start || layers.end > own.end || layers.is_empty() {
             return Err(unexpected("layers of another machine"));
         }
-        let spec = self.decoder.spec();
-        let [rows, width] = shape[..] else { return Err(unexpected("hidden states of another shape")) };
-        let known = float_bytes(advance.dtype).filter(|_| dtype_label(advance.dtype) == spec.dtype);
-        let bytes = known.and_then(|size| rows.checked_mul(width)?.checked_mul(size));
-        if width != spec.hidden_size || bytes != Some(payload.len()) {
-            return Err(unexpected("hidden states of another shape or type"));
+        if rows > MAX_ROWS {
+            return Err(unexpected("too many rows"));
         }
         let used = spans.iter().try_fold(0_usize, |sum, span| sum.checked_add(span.len));
         let fits = |span: &Span| span.len > 0 && span.state < states.len();

@@ -1,21 +1,20 @@
 //! Tensor parallelism: each machine has a shard of every layer, and this one also has the embedding and the head. All machines run a pass at
-//! the same time and add up their results in the middle of layers.
+//! the same time and add up their results in the middle of layers. The hidden states before the first layer go from rank to rank.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use mlx_rs::Array;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::divided::Divided;
-use super::message::{Loaded, Reply, Request};
+use super::group::RankGroup;
+use super::message::{Loaded, Request};
 use super::pass::advance;
 use super::remote_state::RemoteState;
 use super::worker_pool::WorkerPool;
-use crate::array;
 use crate::cache::{SequenceState, Variant};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::{Batch, Decoder, Footprint, Model, ModelSpec, Pass};
-use crate::weights::AllReduce;
 
 /// A model in tensor mode.
 pub(super) struct TensorModel {
@@ -23,32 +22,18 @@ pub(super) struct TensorModel {
     divided: Divided,
     local: Decoder,
     pool: Arc<WorkerPool>,
-}
-
-/// Rank 0's side of the sums in the middle of layers where this process can join no group in MLX. It is empty until the workers are ready.
-#[derive(Default)]
-pub(super) struct PoolAllReduce(OnceLock<Arc<WorkerPool>>);
-
-impl AllReduce for PoolAllReduce {
-    fn sum(&self, part: &Array) -> Result<Array> {
-        let pool = self.0.get().ok_or_else(|| Error::Distributed("the workers are not ready".into()))?;
-        let shape: Vec<usize> = part.shape().iter().map(|&size| size as usize).collect();
-        let (dtype, bytes) = array::to_bytes(part)?;
-        array::of_file(&pool.sum(dtype, bytes)?, dtype, &shape)
-    }
+    group: Arc<RankGroup>,
 }
 
 impl TensorModel {
-    /// Creates the model from this machine's shard, its all-reduce, and workers that are ready.
+    /// Creates the model from this machine's shard and workers that are ready.
     pub(super) fn new(
         divided: Divided,
-        (local, sums): (Decoder, &PoolAllReduce),
+        local: Decoder,
         footprint: Footprint,
-        pool: WorkerPool,
+        (pool, group): (WorkerPool, Arc<RankGroup>),
         loaded: &[Loaded],
     ) -> Self {
-        let pool = Arc::new(pool);
-        sums.0.set(Arc::clone(&pool)).ok();
         let mut spec = divided.spec().clone();
         spec.weight_bytes = local.spec().weight_bytes;
         spec.footprint = footprint;
@@ -58,37 +43,23 @@ impl TensorModel {
         let parts: Vec<&str> = loaded.iter().map(|worker| worker.fingerprint.as_str()).collect();
         let whole = format!("{:032x} tensor {}", local.spec().fingerprint, parts.join(" "));
         spec.fingerprint = xxh3_128(whole.as_bytes());
-        Self { spec, divided, local, pool }
+        Self { spec, divided, local, pool: Arc::new(pool), group }
     }
 
     /// Makes all machines run the layers of a pass up to `end`.
     fn advance_all(&self, pass: &mut Pass, end: usize, states: &mut [&mut SequenceState]) -> Result<()> {
-        let (mut request, rows) = advance(pass, pass.layer()..end, false, states)?;
+        let request = Request::Advance(advance(pass, pass.layer()..end, false, states)?);
         for place in 0..self.pool.count() {
-            request.released = self.pool.take_released(place);
-            self.pool.send(place, &Request::Advance(request.clone()), &rows)?;
+            self.pool.send(place, &request)?;
         }
+        let rows = pass.hidden().as_dtype(self.local.dtype())?;
+        pass.move_to(pass.layer(), Some(self.group.send_on(&rows)?));
         let layers = end - pass.layer();
-        // The workers evaluate exactly these layers, and wait for this machine within them.
+        // The workers compute exactly these layers, and wait for this machine within them.
         if let Err(error) = self.local.advance(pass, layers, states).and_then(|()| pass.start()) {
-            // The workers are waiting for a sum that will not come.
-            let message = format!("rank 0 could not compute its shard: {error}");
-            return Err(if self.pool.outage().is_some() { error } else { self.pool.mark_lost(message) });
+            return Err(self.pool.lost(&format!("rank 0 could not compute its shard: {error}")));
         }
-        for place in 0..self.pool.count() {
-            match self.pool.receive(place)?.0 {
-                Reply::Advanced { layer, states: infos }
-                    if layer == pass.layer() && infos.len() == states.len() =>
-                {
-                    for (state, info) in states.iter_mut().zip(infos) {
-                        RemoteState::of(state)?.record(place, info);
-                    }
-                }
-                Reply::Failed { message } => return Err(self.pool.mark_failed(place, &message)),
-                _ => return Err(self.pool.malformed(place)),
-            }
-        }
-        Ok(())
+        RemoteState::record(&self.pool, states)
     }
 }
 
@@ -130,17 +101,5 @@ impl Model for TensorModel {
 
     fn logits(&self, hidden: &Array) -> Result<Array> {
         self.local.logits(hidden)
-    }
-
-    fn is_distributed(&self) -> bool {
-        true
-    }
-
-    fn lost_worker(&self) -> Option<String> {
-        self.pool.outage()
-    }
-
-    fn check_workers(&self, ask: bool) -> Result<()> {
-        self.pool.check_workers(ask)
     }
 }

@@ -2,18 +2,17 @@
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::background::{Background, OnLoss};
 use super::connection::{Connection, Outcome, REPLY_TIMEOUT};
+use super::group_start::GroupStart;
 use super::key::{Key, are_equal, nonce};
 use super::message::{LoadRequest, Loaded, PROTOCOL, Reply, Request, VERSION};
 
 /// The timeout of a connection attempt and of each step of the handshake.
 const STEP_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// The time that rank 0 waits for a reconnected worker to become ready, per attempt.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// The reason a worker cannot be used.
 #[derive(Debug)]
@@ -38,31 +37,21 @@ impl Refusal {
 /// A client of one worker.
 pub(super) struct WorkerClient {
     address: String,
-    /// The resolved socket addresses.
-    resolved: Vec<SocketAddr>,
     rank: usize,
     key: Key,
     heartbeat_timeout: Duration,
-    /// Called when the worker is lost, with a message that names it.
+    group: GroupStart,
+    /// Called when a ready worker is lost, with a message that names it.
     on_loss: Option<OnLoss>,
+    /// True once all workers are ready.
+    is_ready: Arc<AtomicBool>,
+    connection: Option<Background<Reply>>,
     /// The worker's address for the group in MLX, if it has one.
     group_address: Option<String>,
-    /// The worker's share, and its report when it was first ready. `None` before that.
-    part: Option<(LoadRequest, Loaded)>,
-    state: State,
-}
-
-enum State {
-    Away,
-    /// The worker is loading its share.
-    Loading {
-        connection: Background<Reply>,
-        /// The time of the last progress report.
-        heard: Instant,
-        /// Bytes read so far and in total.
-        read: Option<[u64; 2]>,
-    },
-    Ready(Background<Reply>),
+    /// The time of the last report of loading progress.
+    heard: Instant,
+    /// Bytes read so far and in total.
+    read: Option<[u64; 2]>,
 }
 
 impl WorkerClient {
@@ -76,27 +65,30 @@ impl WorkerClient {
     ) -> Self {
         Self {
             address: address.to_owned(),
-            resolved: Vec::new(),
             rank,
             key: key.clone(),
             heartbeat_timeout,
+            group: GroupStart::default(),
             on_loss,
+            is_ready: Arc::default(),
+            connection: None,
             group_address: None,
-            part: None,
-            state: State::Away,
+            heard: Instant::now(),
+            read: None,
         }
     }
 
-    /// Connects to the first reachable address. Names are resolved only until the worker was ready once: resolving may take long, and
-    /// later it would delay other work of the engine.
-    fn connect(&mut self) -> Outcome<TcpStream> {
-        if self.part.is_none() {
-            let found = self.address.to_socket_addrs().map_err(|error| format!("has no address: {error}"))?;
-            self.resolved = found.collect();
-        }
+    /// Sets the group that the worker's process will join.
+    pub(super) fn with_group(self, group: GroupStart) -> Self {
+        Self { group, ..self }
+    }
+
+    /// Connects to the first reachable address.
+    fn connect(&self) -> Outcome<TcpStream> {
+        let found = self.address.to_socket_addrs().map_err(|error| format!("has no address: {error}"))?;
         let mut error = "has no address".to_owned();
-        for address in &self.resolved {
-            match TcpStream::connect_timeout(address, STEP_TIMEOUT) {
+        for address in found {
+            match TcpStream::connect_timeout(&address, STEP_TIMEOUT) {
                 Ok(stream) => return Ok(stream),
                 Err(why) => error = format!("cannot be reached: {why}; is `mlx worker` running there?"),
             }
@@ -127,6 +119,7 @@ impl WorkerClient {
             nonce: ours.clone(),
             proof,
             heartbeat_timeout,
+            group: self.group,
         };
         connection.send(&join, &[])?;
         match connection.expect(STEP_TIMEOUT)?.0 {
@@ -136,42 +129,43 @@ impl WorkerClient {
                 }
                 connection.trust(self.heartbeat_timeout)?;
                 connection.wait_for_start(STEP_TIMEOUT);
-                let name = self.name();
+                let (name, is_ready) = (self.name(), Arc::clone(&self.is_ready));
                 let named = |on_loss: OnLoss| -> OnLoss {
-                    Arc::new(move |reason: &str| on_loss(&format!("{name} {reason}")))
+                    Arc::new(move |reason: &str| {
+                        if is_ready.load(Ordering::Acquire) {
+                            on_loss(&format!("{name} {reason}"));
+                        }
+                    })
                 };
-                let connection = Background::new(connection, self.on_loss.clone().map(named))?;
-                self.group_address = group_address;
-                self.state = State::Loading { connection, heard: Instant::now(), read: None };
+                self.connection = Some(Background::new(connection, self.on_loss.clone().map(named))?);
+                (self.group_address, self.heard) = (group_address, Instant::now());
                 Ok(budget)
             }
             other => Err(refusal(other)),
         }
     }
 
-    /// Makes a connected worker load its share; [`wait`](Self::wait) waits for it.
-    pub(super) fn load(&mut self, part: &LoadRequest) -> Outcome<()> {
-        match &self.state {
-            State::Loading { connection, .. } => connection.send(&Request::Load(part.clone()), &[]),
-            State::Away | State::Ready(_) => Err("is away".into()),
-        }
+    fn connection(&self) -> Outcome<&Background<Reply>> {
+        self.connection.as_ref().ok_or_else(|| "is away".to_owned())
     }
 
-    /// Waits until the worker is ready, at most until the deadline.
-    fn poll_ready(&mut self, until: Instant) -> Result<Option<Loaded>, Refusal> {
-        let State::Loading { connection, heard, read } = &mut self.state else {
-            return Err("is away".to_owned().into());
-        };
+    /// Makes a connected worker load its share; [`wait`](Self::wait) waits for it.
+    pub(super) fn load(&self, part: &LoadRequest) -> Outcome<()> {
+        self.send(&Request::Load(part.clone()))
+    }
+
+    /// Waits until the worker has loaded its share, at most until the deadline.
+    pub(super) fn wait(&mut self, until: Instant) -> Result<Option<Loaded>, Refusal> {
         loop {
-            match connection.receive(until)? {
-                None if heard.elapsed() > REPLY_TIMEOUT => {
+            match self.connection()?.receive(until)? {
+                None if self.heard.elapsed() > REPLY_TIMEOUT => {
                     let minutes = REPLY_TIMEOUT.as_secs() / 60;
                     let message = format!("reported no loading progress for {minutes} minutes");
                     return Err(Refusal::lasting(message));
                 }
                 None => return Ok(None),
-                Some((Reply::Loading { read: bytes, total }, _)) => {
-                    (*heard, *read) = (Instant::now(), Some([bytes, total]));
+                Some((Reply::Loading { read, total }, _)) => {
+                    (self.heard, self.read) = (Instant::now(), Some([read, total]));
                 }
                 Some((Reply::Ready(loaded), _)) => return Ok(Some(loaded)),
                 Some((other, _)) => return Err(refusal(other)),
@@ -179,32 +173,19 @@ impl WorkerClient {
         }
     }
 
-    /// Waits until the worker has loaded its share for the first time, at most until the deadline.
-    pub(super) fn wait(&mut self, part: &LoadRequest, until: Instant) -> Result<Option<Loaded>, Refusal> {
-        let found = self.poll_ready(until)?;
-        if let Some(loaded) = &found {
-            self.part = Some((part.clone(), loaded.clone()));
-            self.become_ready();
-        }
-        Ok(found)
-    }
-
     /// The address of the worker for the group in MLX, if it has one.
     pub(super) fn group_address(&self) -> Option<&String> {
         self.group_address.as_ref()
     }
 
-    /// The address of this side, while the worker loads.
+    /// The address of this side.
     pub(super) fn own_address(&self) -> Option<SocketAddr> {
-        match &self.state {
-            State::Loading { connection, .. } => connection.own_address(),
-            State::Away | State::Ready(_) => None,
-        }
+        self.connection.as_ref()?.own_address()
     }
 
     /// Makes a connected worker send bytes back, before it loads.
     pub(super) fn echo(&self, payload: &[u8]) -> Outcome<()> {
-        let State::Loading { connection, .. } = &self.state else { return Err("is away".into()) };
+        let connection = self.connection()?;
         connection.send(&Request::Echo, payload)?;
         match connection.expect(REPLY_TIMEOUT)? {
             (Reply::Echo, bytes) if bytes == payload => Ok(()),
@@ -214,41 +195,18 @@ impl WorkerClient {
 
     /// The bytes read so far and in total, while the worker loads.
     pub(super) fn read(&self) -> Option<[u64; 2]> {
-        match &self.state {
-            State::Loading { read, .. } => *read,
-            State::Away | State::Ready(_) => None,
-        }
+        self.read
     }
 
     /// Checks that an idle worker is still connected.
-    pub(super) fn check_idle(&mut self) -> Outcome<()> {
-        let State::Ready(connection) = &mut self.state else { return Err("is away".into()) };
-        connection.look()
+    pub(super) fn check_idle(&self) -> Outcome<()> {
+        self.connection()?.look()
     }
 
-    fn become_ready(&mut self) {
-        if let State::Loading { connection, .. } = std::mem::replace(&mut self.state, State::Away) {
-            self.state = State::Ready(connection);
-        }
-    }
-
-    /// Reconnects to a worker and makes it load its share; false if it is still loading.
-    fn reconnect(&mut self) -> Outcome<bool> {
-        let Some((part, before)) = self.part.clone() else { return Err("was never ready".into()) };
-        if let State::Away = self.state {
-            self.greet().map_err(|refusal| refusal.message)?;
-            self.load(&part)?;
-        }
-        let found = self.poll_ready(Instant::now() + LOOK).map_err(|refusal| refusal.message)?;
-        let Some(loaded) = found else { return Ok(false) };
-        if loaded.fingerprint != before.fingerprint {
-            return Err("has other weights than before; restart this server".into());
-        }
-        if loaded.room < before.room {
-            return Err("has less memory than before; restart this server".into());
-        }
-        self.become_ready();
-        Ok(true)
+    /// Reports a loss of this worker from now on, also one that has just happened.
+    pub(super) fn report_loss(&self) -> Outcome<()> {
+        self.is_ready.store(true, Ordering::Release);
+        self.check_idle()
     }
 
     /// The worker's name in messages.
@@ -256,51 +214,19 @@ impl WorkerClient {
         format!("rank {} ({})", self.rank, self.address)
     }
 
-    /// Sends a request and returns the reply.
+    /// Sends a request.
     ///
     /// # Errors
     /// If the worker is lost, and with it the states that it held.
-    pub(super) fn call(&mut self, request: &Request, payload: &[u8]) -> Outcome<(Reply, Vec<u8>)> {
-        self.send(request, payload)?;
-        self.receive()
-    }
-
-    /// Sends a request.
-    pub(super) fn send(&mut self, request: &Request, payload: &[u8]) -> Outcome<()> {
-        let State::Ready(connection) = &mut self.state else { return Err("is away".into()) };
-        connection.send(request, payload)
+    pub(super) fn send(&self, request: &Request) -> Outcome<()> {
+        self.connection()?.send(request, &[])
     }
 
     /// Returns the next reply.
-    pub(super) fn receive(&mut self) -> Outcome<(Reply, Vec<u8>)> {
-        let State::Ready(connection) = &mut self.state else { return Err("is away".into()) };
-        match connection.expect(REPLY_TIMEOUT)? {
-            (Reply::Refused { message, .. }, _) => Err(message),
-            answer => Ok(answer),
-        }
-    }
-
-    /// Drops the connection.
-    pub(super) fn disconnect(&mut self) {
-        self.state = State::Away;
-    }
-
-    /// Reconnects to a lost worker; false if it is still loading. May take 3 s per address, and 3 s for each of two steps of the handshake.
-    pub(super) fn join(&mut self) -> Outcome<bool> {
-        if let State::Ready(_) = self.state {
-            return Ok(true);
-        }
-        self.reconnect().inspect_err(|_| self.disconnect())
-    }
-
-    /// Checks that the worker replies.
-    pub(super) fn ping(&mut self) -> Outcome<()> {
-        match self.call(&Request::Ping { released: Vec::new() }, &[]) {
-            Ok((Reply::Pong, _)) => Ok(()),
-            outcome => {
-                self.disconnect();
-                Err(outcome.err().unwrap_or_else(|| "sent an unexpected reply".into()))
-            }
+    pub(super) fn receive(&self) -> Outcome<Reply> {
+        match self.connection()?.expect(REPLY_TIMEOUT)?.0 {
+            Reply::Refused { message, .. } => Err(message),
+            reply => Ok(reply),
         }
     }
 }
@@ -308,7 +234,6 @@ impl WorkerClient {
 fn refusal(reply: Reply) -> Refusal {
     match reply {
         Reply::Refused { message, busy } => Refusal { message, is_transient: busy },
-        Reply::Failed { message } => Refusal::lasting(message),
         _ => Refusal::lasting("sent an unexpected reply".into()),
     }
 }

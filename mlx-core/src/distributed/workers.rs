@@ -1,11 +1,13 @@
 //! The workers of a model: their addresses, the way the model is divided, the key and the timeouts.
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::group_backend::GroupBackend;
 use super::hosts::Host;
 use super::key::Key;
 use super::parallel::Parallel;
@@ -24,6 +26,12 @@ pub struct Workers {
     pub addresses: Vec<String>,
     /// The way the model is divided.
     pub parallel: Parallel,
+    /// The backend of MLX over which the machines exchange arrays.
+    pub backend: GroupBackend,
+    /// The address of this machine in the hosts file, if it is an IP address.
+    pub own_address: Option<IpAddr>,
+    /// The RDMA devices of the hosts file: for each machine a list with its device for each other one, as JSON.
+    pub rdma: Option<String>,
     /// The key that all machines share; may be empty.
     pub key: Key,
     /// The time without a message after which a machine counts as lost.
@@ -38,6 +46,9 @@ impl Workers {
         Self {
             addresses,
             parallel: Parallel::default(),
+            backend: GroupBackend::default(),
+            own_address: None,
+            rdma: None,
             key,
             heartbeat_timeout: HEARTBEAT_TIMEOUT,
             connect_timeout: Duration::from_mins(1),
@@ -61,7 +72,37 @@ impl Workers {
     /// Reads the workers from a [hosts file](Host::read).
     pub fn read(path: &Path, key: Key) -> Result<Self> {
         let addresses = Host::read(path)?.iter().map(Host::address).collect();
-        Ok(Self::new(addresses, key))
+        let (own_address, rdma) = Host::read_links(path)?;
+        Ok(Self { own_address, rdma, ..Self::new(addresses, key) })
+    }
+
+    /// Chooses the backend if it is `auto`.
+    ///
+    /// # Errors
+    /// If the backend is not available, or the hosts file lacks what it needs.
+    pub fn resolved(self) -> Result<Self> {
+        let backend = match self.backend {
+            GroupBackend::Auto if self.rdma.is_some() && self.expect_usable(GroupBackend::Jaccl).is_ok() => {
+                GroupBackend::Jaccl
+            }
+            GroupBackend::Auto => GroupBackend::Ring,
+            other => other,
+        };
+        self.expect_usable(backend)?;
+        Ok(Self { backend, ..self })
+    }
+
+    /// Checks that a backend can be used.
+    fn expect_usable(&self, backend: GroupBackend) -> Result<()> {
+        backend.expect_available()?;
+        if backend == GroupBackend::Jaccl && self.rdma.is_none() {
+            let message = "is jaccl, which needs `rdma` for each host of the hosts file, as mlx.distributed_config writes it";
+            return Err(Error::option("backend", message));
+        }
+        if backend.needs_coordinator() && self.own_address.is_none() {
+            return Err(backend.no_address());
+        }
+        Ok(())
     }
 }
 

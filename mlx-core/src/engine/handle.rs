@@ -197,7 +197,7 @@ impl Engine {
     /// engine keeps trying to recover.
     pub fn outage(&self) -> Option<Outage> {
         match &self.shared.body {
-            Body::Local(engine) => engine.outage().map(Outage::Machine),
+            Body::Local(_) => None,
             Body::Remote(engine) => engine.outage(),
         }
     }
@@ -228,9 +228,6 @@ impl Engine {
         }
         let body = match &self.shared.body {
             Body::Local(engine) => {
-                if let Some(outage) = engine.outage() {
-                    return Err(Error::Distributed(outage));
-                }
                 let model = (self.spec(), self.adapter);
                 let request = engine.check(prompt, options, model, |exact| self.exactness_of(exact))?;
                 RequestBody::Local(Box::new(request))

@@ -156,10 +156,6 @@ impl LocalEngine {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    pub(super) fn outage(&self) -> Option<String> {
-        self.gauges.outage.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     pub(super) fn stats(&self) -> EngineStats {
         self.gauges.snapshot(self.capacity.budget())
     }

@@ -105,8 +105,6 @@ pub(super) struct Gauges {
     pub(super) prefix_evictions: AtomicU64,
     pub(super) prefix_restores: AtomicU64,
     pub(super) damaged_blocks: AtomicU64,
-    /// The reason why no request can run, if a machine that holds some layers is down.
-    pub(super) outage: Mutex<Option<String>>,
     /// The last prompt's first difference from a cached prefix.
     pub(super) last_miss: Mutex<Option<PrefixMiss>>,
     /// The moving average of the time that a sequence runs, in microseconds.

@@ -93,11 +93,4 @@ impl StepReporter {
             report(EngineReport::Step(Box::new(StepReport { is_step, expected, stats })));
         }
     }
-
-    /// Reports that a machine was lost.
-    pub(super) fn lost_machine(&self, message: &str) {
-        if let Some(monitor) = &self.monitor {
-            monitor.lost_machine(message);
-        }
-    }
 }

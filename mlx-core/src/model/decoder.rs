@@ -123,6 +123,11 @@ impl Decoder {
         })
     }
 
+    /// The type of hidden states.
+    pub(crate) fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
     /// Continues a pass from hidden states that other layers computed, after the first `layer` layers of this decoder.
     pub(crate) fn resume(&self, batch: Batch, layer: usize) -> Result<Pass> {
         let Input::Embeddings(rows) = batch.input() else {

@@ -81,7 +81,12 @@ impl LatentAttention {
             unembed,
             temperature: config.temperature.map(AttentionTemperature::new),
             gate,
-            output: linear(weights, output, num_heads * config.v_head_dim, hidden, bias)?,
+            output: Linear::load_row_parallel(
+                weights,
+                Part { name: &format!("{name}.{output}"), outputs: hidden },
+                num_heads * config.v_head_dim,
+                bias,
+            )?,
             core: Core::load(weights, name, &config.attention(), None)?,
         })
     }

@@ -3,6 +3,7 @@
 
 mod config;
 mod scan;
+mod shared_norm;
 
 use mlx_rs::ops::{add, clip, exp, logaddexp, multiply, negative, sigmoid, zeros_dtype};
 use mlx_rs::{Array, Dtype};
@@ -19,6 +20,7 @@ use crate::error::Result;
 use crate::weights::Weights;
 pub use config::{GatedNorm, Mamba2Config};
 use scan::Rows;
+use shared_norm::SharedNorm;
 
 /// The name suffixes of tensors that are f32 regardless of the type of the others.
 pub(super) const F32_SUFFIXES: [&str; 3] = [".A_log", ".dt_bias", ".D"];
@@ -39,6 +41,8 @@ pub(super) struct Mamba2 {
     /// `[H, 1]` of f32: the factor of the input that is added to the output.
     skip: Array,
     norm: Option<(Array, NormConfig)>,
+    /// The machines that have other heads of this machine's group, which has one norm.
+    shared_norm: Option<SharedNorm>,
     output: Linear,
 }
 
@@ -76,7 +80,8 @@ impl Mamba2 {
                 config.conv_bias,
             )?,
             activation: Activated::load(weights, name, config.activation)?,
-            output: Linear::load(weights, &[Part { name: &output, outputs: hidden }], inner, out)?,
+            shared_norm: SharedNorm::of(weights, &config),
+            output: Linear::load_row_parallel(weights, Part { name: &output, outputs: hidden }, inner, out)?,
             config,
             rate,
             dt_bias,
@@ -129,7 +134,10 @@ impl Mamba2 {
     fn normalized(&self, mixed: &Array) -> Result<Array> {
         let Some((weight, norm)) = &self.norm else { return Ok(mixed.clone()) };
         let by_group = mixed.reshape(&[mixed.dim(0), self.config.n_groups as i32, -1])?;
-        let normed = norm.plain(&by_group)?.reshape(mixed.shape())?;
+        let normed = match &self.shared_norm {
+            Some(shared) => shared.forward(mixed, norm.eps)?,
+            None => norm.plain(&by_group)?.reshape(mixed.shape())?,
+        };
         Ok(multiply(normed, weight.as_dtype(Dtype::Float32)?)?)
     }
 }

@@ -142,24 +142,6 @@ pub trait Model: Send {
 
     /// Returns the logits `[rows, vocabulary]` of some rows of [`Model::forward`], unevaluated.
     fn logits(&self, hidden: &Array) -> Result<Array>;
-
-    /// Returns true if other machines hold some of its layers.
-    fn is_distributed(&self) -> bool {
-        false
-    }
-
-    /// Returns the message about a lost worker, if the last exchange with the workers failed.
-    fn lost_worker(&self) -> Option<String> {
-        None
-    }
-
-    /// Checks that the workers respond. With `ask`, it sends a message to each first. Call it between steps, and every second.
-    ///
-    /// # Errors
-    /// Returns an error if a worker is lost. All states are then lost too, even after the worker is back. Later calls detect its return.
-    fn check_workers(&self, _ask: bool) -> Result<()> {
-        Ok(())
-    }
 }
 
 /// Loads the model in `folder`, a Hugging Face folder with `config.json` and safetensors.

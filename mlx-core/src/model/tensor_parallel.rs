@@ -1,12 +1,14 @@
 //! Tensor parallelism (Shoeybi et al., 2019, arXiv:1909.08053). Each machine has a shard of every layer: some attention heads, and some of
 //! the values between the projections of feed-forward blocks and experts. The outputs of the last projections are summed over machines.
 
+mod mixers;
 mod rank;
 
 use super::attention::{AttentionConfig, OutputGate, Projections, QkNormScope};
+use super::attention_beside_mamba2::BesideMamba2Config;
 use super::config::{DecoderConfig, LayerConfig};
 use super::feed_forward::FeedForwardInput;
-use super::gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
+use super::mamba2::GatedNorm;
 use super::mixer::MixerKind;
 use super::moe::{ExpertTensors, MoeConfig};
 use crate::error::{Error, Result};
@@ -38,11 +40,10 @@ impl DecoderConfig {
 
     /// Returns the reason that the model cannot be sharded on any number of machines, if there is one.
     fn unsupported_reason(&self) -> Option<&'static str> {
-        let is_known = |layer: &LayerConfig| {
-            matches!(layer.mixer, MixerKind::Attention | MixerKind::GatedDelta(_) | MixerKind::None)
-        };
+        let is_known =
+            |layer: &LayerConfig| !matches!(layer.mixer, MixerKind::ShortConv(_) | MixerKind::KimiDelta(_));
         if !self.layers.iter().all(is_known) {
-            return Some("only plain attention and gated delta layers can be sharded");
+            return Some("short convolutions and Kimi's delta rule are not sharded");
         }
         let gated = |layer: &LayerConfig| {
             self.attention_of(layer).is_some_and(|it| matches!(it.output_gate, Some(OutputGate::Heads(_))))
@@ -65,21 +66,33 @@ impl DecoderConfig {
             Some(share) => *number = share,
             None => uneven = uneven.or(Some((name, *number))),
         };
-        let own = self.layers.iter_mut().filter_map(|layer| layer.attention.as_deref_mut());
-        for attention in own.chain([&mut self.attention]) {
+        let attends = self.layers.iter().any(|layer| layer.mixer.attends() && layer.attention.is_none());
+        let own = self.layers.iter_mut().filter(|layer| layer.mixer.attends());
+        let own = own.filter_map(|layer| layer.attention.as_deref_mut());
+        for attention in own.chain(attends.then_some(&mut self.attention)) {
             let (keys, queries) = (attention.num_kv_heads, attention.num_heads);
             note("num_key_value_heads", &mut attention.num_kv_heads, rank::key_heads(keys, ranks));
             note("num_attention_heads", &mut attention.num_heads, rank::divide_evenly(queries, ranks));
         }
         for layer in &mut self.layers {
-            if let MixerKind::GatedDelta(delta) = &mut layer.mixer {
-                let (keys, values) = (delta.num_key_heads, delta.num_value_heads);
-                note("linear_num_key_heads", &mut delta.num_key_heads, rank::key_heads(keys, ranks));
-                note(
-                    "linear_num_value_heads",
-                    &mut delta.num_value_heads,
-                    rank::divide_evenly(values, ranks),
-                );
+            match &mut layer.mixer {
+                MixerKind::GatedDelta(delta) => {
+                    let (keys, values) = (delta.num_key_heads, delta.num_value_heads);
+                    note("linear_num_key_heads", &mut delta.num_key_heads, rank::key_heads(keys, ranks));
+                    let own = rank::divide_evenly(values, ranks);
+                    note("linear_num_value_heads", &mut delta.num_value_heads, own);
+                }
+                MixerKind::Latent(latent) => {
+                    let own = rank::divide_evenly(latent.num_heads, ranks);
+                    note("num_attention_heads", &mut latent.num_heads, own);
+                }
+                MixerKind::Mamba2(mamba) | MixerKind::BesideMamba2(BesideMamba2Config { mamba, .. }) => {
+                    let (groups, heads) = (mamba.n_groups, mamba.num_heads);
+                    note("the groups of Mamba-2", &mut mamba.n_groups, rank::key_heads(groups, ranks));
+                    note("the heads of Mamba-2", &mut mamba.num_heads, rank::divide_evenly(heads, ranks));
+                    mamba.group_ranks = (ranks / groups.max(1)).max(1);
+                }
+                _ => {}
             }
         }
         let mut share = |name: &'static str, number: &mut usize| {
@@ -90,7 +103,7 @@ impl DecoderConfig {
         widths.for_each(|width| share("intermediate_size", width));
         let is_dense = |layer: &LayerConfig| layer.feeds_forward && !layer.is_moe;
         let experts = self.experts.as_mut();
-        if experts.as_ref().is_none_or(|it| it.beside_dense) || self.layers.iter().any(is_dense) {
+        if experts.as_ref().is_some_and(|it| it.beside_dense) || self.layers.iter().any(is_dense) {
             share("intermediate_size", &mut self.feed_forward.intermediate_size);
         }
         if let Some(experts) = experts {
@@ -112,13 +125,20 @@ impl DecoderConfig {
             Some(experts) if layer.is_moe => of_experts(experts),
             _ => 1,
         };
-        self.layers.iter().map(|layer| usize::from(layer.mixer != MixerKind::None) + inner(layer)).sum()
+        let mixer = |layer: &LayerConfig| match layer.mixer {
+            MixerKind::None => 0,
+            MixerKind::BesideMamba2(_) => 2,
+            _ => 1,
+        };
+        self.layers.iter().map(|layer| mixer(layer) + inner(layer)).sum()
     }
 
-    /// Returns the number of sums of two numbers per row in a pass, for norms over all heads.
-    pub(crate) fn norm_sums(&self) -> usize {
+    /// Returns the number of sums of one or two numbers per row in a pass of `ranks` machines, for norms over heads of several machines.
+    pub(crate) fn norm_sums(&self, ranks: usize) -> usize {
         let norms = self.layers.iter().filter_map(|layer| self.attention_of(layer)?.norm);
-        norms.filter(|it| it.scope == QkNormScope::Width).count()
+        let gated = self.layers.iter().filter_map(|layer| layer.mixer.mamba2());
+        let shared = gated.filter(|mamba| mamba.norm != GatedNorm::None && mamba.n_groups < ranks);
+        norms.filter(|it| it.scope == QkNormScope::Width).count() + shared.count()
     }
 
     /// Cuts the tensors of all layers to the shard of `rank` of `ranks` machines. `self` is the config of the whole model.
@@ -129,8 +149,13 @@ impl DecoderConfig {
             if let Some(attention) = self.attention_of(layer) {
                 cutter.attention(&format!("{name}.self_attn"), attention)?;
             }
-            if let MixerKind::GatedDelta(delta) = &layer.mixer {
-                cutter.gated_delta(&format!("{name}.linear_attn"), delta)?;
+            match &layer.mixer {
+                MixerKind::GatedDelta(delta) => cutter.gated_delta(&format!("{name}.linear_attn"), delta)?,
+                MixerKind::Latent(latent) => cutter.latent(&format!("{name}.self_attn"), latent)?,
+                MixerKind::Mamba2(mamba) | MixerKind::BesideMamba2(BesideMamba2Config { mamba, .. }) => {
+                    cutter.mamba2(&format!("{name}.mamba"), mamba)?;
+                }
+                _ => {}
             }
             let inner = format!("{name}.mlp");
             let experts = self.experts.as_ref().filter(|_| layer.is_moe);
@@ -225,33 +250,6 @@ impl Sharder<'_, '_> {
                 Ok(())
             }
         }
-    }
-
-    fn gated_delta(&mut self, name: &str, config: &GatedDeltaConfig) -> Result<()> {
-        let (rank, [key, value]) = (self.rank, [config.key_head_dim, config.value_head_dim]);
-        let (keys, values) = ((config.num_key_heads, key), (config.num_value_heads, value));
-        let (convolved, per_head) =
-            (rank.heads(&[keys, keys, values]), rank.heads(&[(config.num_value_heads, 1)]));
-        match config.projections {
-            GatedDeltaProjections::Apart => {
-                self.outputs(&format!("{name}.in_proj_qkv"), &convolved)?;
-                self.outputs(&format!("{name}.in_proj_z"), &rank.heads(&[values]))?;
-                self.outputs(&format!("{name}.in_proj_b"), &per_head)?;
-                self.outputs(&format!("{name}.in_proj_a"), &per_head)?;
-            }
-            GatedDeltaProjections::ByKeyHead => {
-                let (count, group) = (config.num_key_heads, config.num_value_heads / config.num_key_heads);
-                let wide = [(1, key), (1, key), (group, value), (group, value)];
-                self.outputs(&format!("{name}.in_proj_qkvz"), &rank.by_key_head(count, &wide))?;
-                let narrow = [(group, 1), (group, 1)];
-                self.outputs(&format!("{name}.in_proj_ba"), &rank.by_key_head(count, &narrow))?;
-            }
-        }
-        // `[channels, 1, taps]`, or `[channels, taps, 1]`.
-        self.weights.cut(&format!("{name}.conv1d.weight"), 3, &convolved)?;
-        self.weights.cut(&format!("{name}.A_log"), 1, &per_head)?;
-        self.weights.cut(&format!("{name}.dt_bias"), 1, &per_head)?;
-        self.inputs(&format!("{name}.out_proj"))
     }
 
     fn feed_forward(&mut self, name: &str, input: FeedForwardInput) -> Result<()> {

@@ -34,6 +34,12 @@ impl Config {
         if self.models.idle_timeout.is_some() {
             return conflict("--idle-timeout", "the model must stay loaded");
         }
+        if self.models.in_process {
+            return conflict(
+                "--in-process",
+                "only a process of its own can join the other machines, and end",
+            );
+        }
         let adapters = self.models.adapter.iter().map(PathBuf::from).collect();
         EngineOptions { adapters, ..options.clone() }.expect_divisible().map_err(in_words)?;
         Ok(Some(Workers { connect_timeout: CONNECT_TIMEOUT, ..workers }))
@@ -42,7 +48,7 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use mlx_core::distributed::Parallel;
+    use mlx_core::distributed::{GroupBackend, Parallel};
     use mlx_core::engine::Speculate;
     use mlx_options::{ByteSize, Seconds};
 
@@ -65,7 +71,7 @@ mod tests {
         divided.models.model = vec!["a".into()];
         let found = divided.workers(&divided.engine_options()).expect("nothing is wrong");
         assert_eq!(found.expect("there is a hosts file").addresses, ["b:32323"]);
-        let changes: [(Change, &str); 8] = [
+        let changes: [(Change, &str); 11] = [
             (|it| it.models.model.push("b".into()), "--hostfile: divides one model"),
             (
                 |it| it.models.models_budget = Some(ByteSize(1)),
@@ -75,10 +81,13 @@ mod tests {
                 |it| it.models.idle_timeout = Some(Seconds(9.0)),
                 "--idle-timeout: cannot be used with --hostfile",
             ),
+            (|it| it.models.in_process = true, "--in-process: cannot be used with --hostfile"),
             (|it| it.models.adapter.push("a=b".into()), "--adapter cannot be used"),
             (|it| it.cache.prefix.prompt_cache_dir = Some("a".into()), "--prompt-cache-dir cannot be used"),
             (|it| it.engine.speculate.speculate = Some(Speculate::Mtp), "--speculate cannot be used"),
             (|it| it.engine.workers.worker_timeout = Some(Seconds(0.0)), "--worker-timeout is 0 s"),
+            (|it| it.engine.workers.backend = Some(GroupBackend::Mpi), "--backend is mpi, which needs"),
+            (|it| it.engine.workers.backend = Some(GroupBackend::Jaccl), "--backend is jaccl, which "),
             (|it| it.engine.workers.worker_key_file = Some("no-such-key".into()), "no-such-key: "),
         ];
         for (change, message) in changes {
@@ -112,6 +121,9 @@ mod tests {
         config.engine.workers.parallel = Some(Parallel::Tensor);
         assert!(refusal(&config).starts_with("--parallel is for a model on several machines"));
         config.engine.workers.parallel = None;
+        config.engine.workers.backend = Some(GroupBackend::Ring);
+        assert!(refusal(&config).starts_with("--backend is for a model on several machines"));
+        config.engine.workers.backend = None;
         config.engine.workers.worker_timeout = Some(Seconds(7.0));
         let reason = "is for a model on several machines; give --hostfile too";
         assert_eq!(refusal(&config), format!("--worker-timeout {reason}"));

@@ -13,7 +13,7 @@ const MAY_USE_MLX: [&str; 29] = [
     "mlx-core/src/array.rs",
     "mlx-core/src/distributed/group.rs",
     "mlx-core/src/distributed/pipeline.rs",
-    "mlx-core/src/distributed/server_connection.rs",
+    "mlx-core/src/distributed/stage.rs",
     "mlx-core/src/distributed/tensor.rs",
     "mlx-core/src/backend.rs",
     "mlx-core/src/stream_errors.rs",

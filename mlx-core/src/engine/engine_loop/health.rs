@@ -1,15 +1,10 @@
-//! Handles memory pressure and lost machines. Invariant: after the loss of a machine that holds some layers, every sequence ends with an
-//! error and no state is cached.
+//! Handles memory pressure, and ends all sequences after a failure of the engine.
 
-use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::EngineLoop;
 use crate::array;
 use crate::engine::event::FinishReason;
-
-/// The interval at which an idle engine checks the machines.
-pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl EngineLoop {
     /// If the system is short of memory, drops prefixes and features of pictures in memory, freed buffers, and checkpoints of running
@@ -32,28 +27,6 @@ impl EngineLoop {
             tracing::warn!(%error, "cannot return freed memory to the system");
         }
         self.record_memory();
-    }
-
-    /// Returns true if all machines that hold layers respond. With `ask`, sends a message to each.
-    pub(super) fn check_workers(&mut self, ask: bool) -> bool {
-        if !self.runner.device().is_distributed() {
-            return true;
-        }
-        let outcome = self.runner.device().check_workers(ask);
-        self.record_outage();
-        if let Err(error) = &outcome {
-            self.fail_all(&error.to_string());
-        }
-        outcome.is_ok()
-    }
-
-    /// Records an outage of a machine. This must precede the client's error, so that `/ready` never contradicts the error.
-    pub(super) fn record_outage(&mut self) {
-        let outage = self.runner.device().outage();
-        if let Some(message) = &outage {
-            self.progress.lost_machine(message);
-        }
-        *self.gauges.outage.lock().unwrap_or_else(PoisonError::into_inner) = outage;
     }
 
     /// Ends all sequences, including the waiting ones, and drops all states.

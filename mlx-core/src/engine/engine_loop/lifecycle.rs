@@ -109,7 +109,6 @@ impl EngineLoop {
         let _request = sequence.outlet.span.clone().entered();
         if let FinishReason::Error(message) = &reason {
             tracing::debug!(message, "a sequence failed");
-            self.record_outage();
         }
         self.admission.remove(id);
         self.speculation.remove(id);

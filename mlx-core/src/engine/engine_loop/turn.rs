@@ -3,7 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 
-use super::health::CHECK_INTERVAL;
 use super::{EngineLoop, Message, SHORT_WAIT};
 
 impl EngineLoop {
@@ -28,12 +27,10 @@ impl EngineLoop {
             Ok(Message::CheckExactness(adapter, reply)) => {
                 self.progress.work(None, &self.gauges);
                 let level = self.runner.device().check_exactness(adapter);
-                self.record_outage();
                 // The client may have disconnected, which is not an error.
                 reply.send(level).ok();
             }
-            Err(TryRecvError::Empty) if self.check_workers(false) => self.step(),
-            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Empty) => self.step(),
             Err(TryRecvError::Disconnected) => return false,
         }
         true
@@ -57,16 +54,11 @@ impl EngineLoop {
         self.idle(messages)
     }
 
-    /// Waits for a message. Meanwhile it polls the memory pressure and the machines that hold layers.
+    /// Waits for a message. Meanwhile it polls the memory pressure.
     fn idle(&mut self, messages: &Receiver<Message>) -> Result<Message, TryRecvError> {
-        let is_divided = self.runner.device().is_distributed();
-        while self.pressure.is_on || is_divided {
-            let wait = if is_divided { CHECK_INTERVAL } else { self.pressure.interval() };
-            match messages.recv_timeout(wait) {
-                Err(RecvTimeoutError::Timeout) => {
-                    self.check_workers(true);
-                    self.free_memory();
-                }
+        while self.pressure.is_on {
+            match messages.recv_timeout(self.pressure.interval()) {
+                Err(RecvTimeoutError::Timeout) => self.free_memory(),
                 Err(RecvTimeoutError::Disconnected) => return Err(TryRecvError::Disconnected),
                 Ok(message) => return Ok(message),
             }

@@ -11,7 +11,7 @@ use crate::engine::capacity::Capacity;
 use crate::engine::options::{EngineOptions, Exactness};
 use crate::engine::schedule::chunks::Chunks;
 use crate::engine::schedule::shapes::Shapes;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::freed::cache_limit;
 use crate::model::{Batch, Hidden, Input, Issued, LogitRows, Model, ModelSpec, Pass, Span};
 use crate::wired::Wired;
@@ -147,7 +147,7 @@ impl Device {
             return Ok(widths);
         }
         let widths = match exact_widths(self.model(adapter), self.step_rows()) {
-            Err(error) if self.outage().is_some() => return Err(error),
+            Err(error @ Error::Distributed(_)) => return Err(error),
             outcome => outcome.unwrap_or_else(|error| {
                 tracing::warn!(%error, "cannot check the widths of exact decode steps");
                 Vec::new()

@@ -1,9 +1,8 @@
-//! A model divided among several machines: loading, unsupported options, and health checks.
+//! A model divided among several machines: loading, and unsupported options.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::device::Device;
 use super::memory_budget::budget;
 use crate::distributed::{self, OnLoss, Workers};
 use crate::engine::drafters::Speculate;
@@ -11,23 +10,6 @@ use crate::engine::options::EngineOptions;
 use crate::error::{Error, Result};
 use crate::model::Loaded;
 use crate::weights::Progress;
-
-impl Device {
-    /// Returns true if other machines hold some layers.
-    pub(in crate::engine) fn is_distributed(&self) -> bool {
-        self.model(0).is_distributed()
-    }
-
-    /// Describes the machine that was lost, if one was, as of the last contact.
-    pub(in crate::engine) fn outage(&self) -> Option<String> {
-        self.model(0).lost_worker()
-    }
-
-    /// Checks that the machines that hold layers respond; see [`Model::check_workers`](crate::model::Model::check_workers).
-    pub(in crate::engine) fn check_workers(&self, ask: bool) -> Result<()> {
-        self.model(0).check_workers(ask)
-    }
-}
 
 /// Loads this machine's shard, and makes the workers load theirs.
 pub(in crate::engine) fn load_divided(
@@ -38,10 +20,13 @@ pub(in crate::engine) fn load_divided(
 ) -> Result<Loaded> {
     options.expect_divisible()?;
     let monitor = options.step_monitor.clone();
-    let on_loss =
-        monitor.map(|monitor| -> OnLoss { Arc::new(move |message: &str| monitor.lost_machine(message)) });
+    let on_loss: OnLoss = Arc::new(move |message: &str| {
+        if let Some(monitor) = &monitor {
+            monitor.lost_machine(message);
+        }
+    });
     let (policy, budget) = (options.weights()?, budget(options)?);
-    let model = distributed::load(folder, workers, policy, budget, on_loss.as_ref(), progress)?;
+    let model = distributed::load(folder, workers, policy, budget, &on_loss, progress)?;
     Ok(Loaded::with_towers(vec![model], None, folder, options.weights()?))
 }
 

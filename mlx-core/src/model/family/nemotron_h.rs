@@ -124,6 +124,7 @@ fn mamba(fields: &Fields) -> Result<Mamba2Config> {
         head_dim: size("mamba_head_dim", 64)?,
         state_size: size("ssm_state_size", 128)?,
         n_groups: size("n_groups", 8)?,
+        group_ranks: 1,
         conv_kernel: size("conv_kernel", 4)?,
         conv_bias: flag(fields, "use_conv_bias", true)?,
         // The references read different keys.

@@ -29,7 +29,7 @@ pub struct LatentConfig {
 
 impl LatentConfig {
     /// The dimensions of a projected query.
-    pub(super) fn query_width(&self) -> usize {
+    pub(in crate::model) fn query_width(&self) -> usize {
         self.qk_nope_head_dim + self.qk_rope_head_dim
     }
 

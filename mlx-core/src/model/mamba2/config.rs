@@ -24,6 +24,8 @@ pub struct Mamba2Config {
     pub state_size: usize,
     /// The number of different `B` and `C`. It divides the number of heads. The norm has as many groups.
     pub n_groups: usize,
+    /// The number of machines that share each group, with a part of its heads.
+    pub group_ranks: usize,
     /// The number of rows that the convolution sees, the newest included; at least 2.
     pub conv_kernel: usize,
     /// True if the convolution has a bias.

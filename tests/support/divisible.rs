@@ -1,89 +1,9 @@
-//! Workers on threads of this process, and tiny checkpoints with as many layers as they need.
+//! Tiny checkpoints with as many layers and heads as several machines need.
 
-use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
-
-use mlx_core::distributed::{Key, Rank, Worker, WorkerEvent, Workers};
+use safetensors::Dtype;
 use serde_json::{Value, json};
 
 use crate::{Dice, model_copy, tensors};
-
-/// The heartbeat timeout of the tests' machines.
-pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// A worker on a thread, ended on drop.
-pub struct ThreadWorker {
-    /// The address on which it listens.
-    pub address: SocketAddr,
-    end: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl ThreadWorker {
-    /// Starts a worker for the model in `folder`, without a key.
-    ///
-    /// # Panics
-    /// If no port is free.
-    pub fn start(folder: &Path) -> Self {
-        Self::start_with(folder, Key::default(), None)
-    }
-
-    /// Starts a worker with a key and this much memory, in bytes.
-    ///
-    /// # Panics
-    /// If no port is free.
-    pub fn start_with(folder: &Path, key: Key, memory_budget: Option<u64>) -> Self {
-        Self::start_heard(folder, key, memory_budget, |_| {})
-    }
-
-    /// Starts a worker with a function that gets each event, on the worker's thread.
-    ///
-    /// # Panics
-    /// If no port is free.
-    pub fn start_heard(
-        folder: &Path,
-        key: Key,
-        memory_budget: Option<u64>,
-        hear: impl FnMut(WorkerEvent) + Send + 'static,
-    ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
-        let (end, folder) = (Arc::new(AtomicBool::new(false)), folder.to_path_buf());
-        let is_over = Arc::clone(&end);
-        let work = move || {
-            let worker = Worker::new(&folder, key, memory_budget).expect("the folder has a model");
-            let work = |admitted, hear: &mut dyn FnMut(WorkerEvent)| {
-                let rank = Rank::new(&folder, memory_budget, None).expect("a device");
-                rank.serve(admitted, &is_over, hear, None)
-            };
-            worker.serve(listener, &is_over, work, hear).expect("it serves");
-        };
-        Self { address, end, thread: Some(std::thread::spawn(work)) }
-    }
-}
-
-impl Drop for ThreadWorker {
-    fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.join().ok();
-        }
-    }
-}
-
-/// Returns the engine option for these workers.
-pub fn workers<'a>(addresses: impl IntoIterator<Item = &'a SocketAddr>) -> Workers {
-    let addresses = addresses.into_iter().map(SocketAddr::to_string).collect();
-    Workers {
-        heartbeat_timeout: HEARTBEAT_TIMEOUT,
-        connect_timeout: Duration::from_secs(10),
-        ..Workers::new(addresses, Key::default())
-    }
-}
 
 /// Returns a copy of a tiny checkpoint with this many layers, made by repeating its own.
 ///
@@ -225,6 +145,36 @@ pub fn wide_mixture(name: &str) -> tempfile::TempDir {
         shape[dimension] = width;
         let values = (0..shape.iter().product()).map(|_| dice.below(1000) as f32 / 2500.0 - 0.2);
         *bytes = values.flat_map(f32::to_le_bytes).collect();
+    }
+    tensors::write(&path, &all);
+    folder
+}
+
+/// Returns a copy of a tiny Qwen 3 VL with random experts in FP8. They have their inputs first, as published; transformers writes outputs
+/// first.
+///
+/// # Panics
+/// If it cannot be written.
+pub fn experts_in_fp8() -> tempfile::TempDir {
+    let (experts, inner, hidden) = (5, 64, 32);
+    let mut dice = Dice::new(3);
+    let folder = model_copy("qwen3_vl_moe-f32");
+    let (config_path, path) = (folder.path().join("config.json"), folder.path().join("model.safetensors"));
+    let mut config: Value =
+        serde_json::from_slice(&std::fs::read(&config_path).expect("a config")).expect("json");
+    config["text_config"]["moe_intermediate_size"] = inner.into();
+    config["quantization_config"] = json!({"quant_method": "fp8", "activation_scheme": "static"});
+    std::fs::write(&config_path, config.to_string()).expect("it can be written");
+    let mut all = tensors::read(&path);
+    let stacks: Vec<String> = all.keys().filter(|name| name.contains(".experts.")).cloned().collect();
+    for name in stacks {
+        let is_last = name.ends_with("down_proj");
+        let shape = if is_last { [experts, hidden, inner] } else { [experts, 2 * inner, hidden] };
+        // All codes below those of NaN.
+        let codes = (0..shape.iter().product()).map(|_| (dice.below(0x78) | dice.below(2) << 7) as u8);
+        all.insert(name.clone(), (Dtype::F8_E4M3, shape.to_vec(), codes.collect()));
+        let scales = (0..experts).flat_map(|expert| (0.001 + 0.0001 * expert as f32).to_le_bytes());
+        all.insert(format!("{name}_scale_inv"), (Dtype::F32, vec![experts, 1, 1], scales.collect()));
     }
     tensors::write(&path, &all);
     folder
