@@ -1,4 +1,6 @@
 // Answers: asking for them, receiving them, and branches from a token.
+// A higher speed, in tokens/s, is that of tokens which came together.
+const MAX_SPEED = 5000;
 async function receive(run) {
   const { talk, node } = run;
   if (!models.length) await refresh();
@@ -20,9 +22,9 @@ async function receive(run) {
       node.first = (first - run.sent) / 1000;
       setTimeout(refresh);
     }
-    // The tokens of a call come in one piece, whose time says nothing about their speed.
-    if (count > atFirst && now - first > 100 && event.choices?.length)
-      node.speed = (count - atFirst) / ((now - first) / 1000);
+    // The tokens of a call can come in one piece, whose time says nothing about their speed.
+    const speed = (count - atFirst) / ((now - first) / 1000);
+    if (speed > 0 && speed < MAX_SPEED && event.choices?.length) node.speed = speed;
     schedule(run);
     tellText(run);
     saveSoon(run);
