@@ -67,6 +67,9 @@ pub fn golden(name: &str) -> Golden {
 
 impl Golden {
     /// Returns the name of the file of the clip at this index.
+    ///
+    /// # Panics
+    /// If there is no such clip.
     pub fn file_name(&self, clip: &Value) -> String {
         format!("{}.wav", self.lengths[clip.as_u64().expect("an index") as usize])
     }
