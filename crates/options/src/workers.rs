@@ -24,8 +24,8 @@ pub struct WorkersArgs {
     #[arg(long, help_heading = "Several machines", value_name = "HOW", env = "MLX_PARALLEL")]
     pub parallel: Option<Parallel>,
 
-    /// How the machines exchange data: over TCP (ring), RDMA over Thunderbolt 5 (jaccl), NCCL or MPI; auto is jaccl if the
-    /// hosts file lists RDMA devices, else ring [default: auto]
+    /// Backend of MLX that connects the machines: ring (TCP), jaccl (RDMA over Thunderbolt 5) or nccl (NVIDIA GPUs); auto uses
+    /// jaccl if the hosts file lists RDMA devices and this machine has them, else ring [default: auto]
     #[arg(long, help_heading = "Several machines", value_name = "HOW", env = "MLX_BACKEND")]
     pub backend: Option<GroupBackend>,
 

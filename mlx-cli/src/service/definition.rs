@@ -69,8 +69,8 @@ fn text(path: PathBuf) -> Result<String, Failure> {
     text.map_err(|path| Failure::Usage(format!("{} is not UTF-8", path.display())))
 }
 
-/// Returns the variables of this process that the service needs: [`VARIABLES`], and those of the server's flags. It skips those that this
-/// program sets itself.
+/// Returns this process's environment variables for the service: [`VARIABLES`] and the variables of the server's flags, except MLX's
+/// settings with the values that this program gives them.
 fn variables() -> Vec<(String, String)> {
     let is_wanted = |name: &str, value: &str| {
         VARIABLES.contains(&name) || name.starts_with("MLX_") && !is_mlx_default(name, value)

@@ -60,7 +60,7 @@ pub(crate) struct ModelObject {
     pub(crate) max_input_tokens: Option<usize>,
     /// The context length, which limits answers.
     pub(crate) max_tokens: Option<usize>,
-    /// The tasks that the model is made for: `completion`, `embedding`, `rerank`.
+    /// The tasks of the model: `completion`, `embedding`, `rerank`, `transcription`.
     pub(crate) capabilities: Vec<&'static str>,
     /// The sampling values of the page and of `mlx chat`, by parameter. Requests under `/v1` use OpenAI's defaults instead.
     pub(crate) chat_sampling: BTreeMap<&'static str, SamplingValue>,
