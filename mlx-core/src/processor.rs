@@ -9,6 +9,7 @@ mod grid;
 mod lfm2;
 mod no_media;
 mod pixtral;
+mod placeholders;
 mod qwen;
 mod resized;
 
@@ -22,6 +23,7 @@ use mlx_image::{Filter, resize};
 use self::gemma4::Gemma4;
 use self::lfm2::Lfm2;
 use self::pixtral::Pixtral;
+use self::placeholders::expand;
 use self::qwen::Qwen;
 use crate::config::Fields;
 use crate::error::{Error, Result};
@@ -222,24 +224,14 @@ impl Processor {
 
     /// Expands a prompt with one placeholder token per picture, as templates write it, to the tokens of each picture.
     pub(crate) fn expanded(&self, tokens: Vec<u32>, images: &[ResizedPicture]) -> Result<Vec<u32>> {
-        let places = tokens.iter().filter(|token| **token == self.image_token).count();
-        if places != images.len() {
-            let message = format!(
+        let mismatch = |places| {
+            format!(
                 "hold {} images, and their prompt has {places} placeholders for images; {} in a text counts as one",
                 images.len(),
                 self.image_token_text
-            );
-            return Err(Error::request("messages", message));
-        }
-        let mut images = images.iter();
-        let mut expanded = Vec::with_capacity(tokens.len());
-        for token in tokens {
-            match (token == self.image_token).then(|| images.next()).flatten() {
-                Some(image) => expanded.extend(self.tokens(image)?),
-                None => expanded.push(token),
-            }
-        }
-        Ok(expanded)
+            )
+        };
+        expand(tokens, self.image_token, images, mismatch, |image| self.tokens(image))
     }
 }
 

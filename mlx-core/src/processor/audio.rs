@@ -7,6 +7,7 @@ use chat_format::text::Tokenizer;
 use mlx_audio::{Check, Limits, SAMPLE_RATE, decode_samples, gemma_log_mel};
 
 use super::clip::{AudioClip, ClipFrames};
+use super::placeholders::expand;
 use super::{NoMedia, files};
 use crate::config::Fields;
 use crate::error::{Error, Result};
@@ -127,28 +128,20 @@ impl AudioProcessor {
 
     /// Expands a prompt with one placeholder token per clip, as templates write it, to the tokens of each clip.
     pub(crate) fn expanded(&self, tokens: Vec<u32>, clips: &[AudioClip]) -> Result<Vec<u32>> {
-        let places = tokens.iter().filter(|token| **token == self.audio_token).count();
-        if places != clips.len() {
-            let message = format!(
+        let mismatch = |places| {
+            format!(
                 "hold {} audio clips, and their prompt has {places} placeholders for audio; {} in a text counts as one",
                 clips.len(),
                 self.audio_token_text
-            );
-            return Err(Error::request("messages", message));
-        }
-        let mut clips = clips.iter();
-        let mut expanded = Vec::with_capacity(tokens.len());
-        for token in tokens {
-            match (token == self.audio_token).then(|| clips.next()).flatten() {
-                Some(clip) => {
-                    expanded.push(self.boa_token);
-                    expanded.extend(std::iter::repeat_n(self.audio_token, self.rows(clip)?));
-                    expanded.push(self.eoa_token);
-                }
-                None => expanded.push(token),
-            }
-        }
-        Ok(expanded)
+            )
+        };
+        expand(tokens, self.audio_token, clips, mismatch, |clip| self.tokens(clip))
+    }
+
+    /// Returns the tokens for a clip.
+    fn tokens(&self, clip: &AudioClip) -> Result<Vec<u32>> {
+        let rows = vec![self.audio_token; self.rows(clip)?];
+        Ok([&[self.boa_token], &rows[..], &[self.eoa_token]].concat())
     }
 }
 
