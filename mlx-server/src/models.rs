@@ -3,6 +3,7 @@
 
 mod catalog;
 mod configured;
+mod engine_key;
 mod entry;
 mod memory;
 mod object;
@@ -254,9 +255,9 @@ impl Models {
         let options = entry.options(&self.options);
         let (measured, of_entry) = (Arc::clone(entry), options.clone());
         let measured = spawn_blocking(move || measured.measure(&of_entry)).await;
-        let (folder, needed) =
+        let (key, needed) =
             measured.map_err(|_| ApiError::failed("reading the model's folder was interrupted"))?;
-        let demand = Demand { folder, needed, limit: options.memory_budget };
+        let demand = Demand { key, needed, limit: options.memory_budget };
         let reservation = self.memory.reserve(&self.catalog, entry, &demand, deadline).await?;
         let options = EngineOptions { memory_budget: self.engine_budget(&reservation), ..options };
         let (started, engines, program) =
@@ -288,7 +289,7 @@ impl Models {
         self.record_outage(None);
         let seconds = begin.elapsed().as_secs_f64();
         tracing::info!(model = entry.name(), seconds, "a model was loaded");
-        Ok(entry.set_loaded(engine, stamp, reservation.folder_and_bytes(), &self.memory.released))
+        Ok(entry.set_loaded(engine, stamp, reservation.key_and_bytes(), &self.memory.released))
     }
 }
 

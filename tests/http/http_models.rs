@@ -115,6 +115,23 @@ fn loaded_models_share_one_budget() {
     assert!(shared.len() == 4 && sum <= alone + 4 && sum > alone / 2, "{shared:?} and {alone} alone");
 }
 
+/// After the files have changed, a second name of the folder starts a new engine, with a budget of its own.
+#[test]
+fn an_engine_on_changed_files_has_a_budget_of_its_own() {
+    let folder = model_copy("llama-f32");
+    let flags = ["one", "two"].map(|name| format!("{name}={}", folder.path().display()));
+    let flags = ["-m", &flags[0], "-m", &flags[1], "--models-budget", "400MB"];
+    let server = Server::start(&SERVER, &flags);
+    complete(&server, "tiny");
+    complete(&server, "one");
+    fs::write(folder.path().join("generation_config.json"), "{\"top_k\": 20}").expect("it can be written");
+    complete(&server, "two");
+    let page = server.metrics();
+    let budgets = page.lines().filter(|line| line.starts_with("mlx_budget_bytes{"));
+    let budgets: Vec<u64> = budgets.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+    assert!(!budgets.is_empty() && budgets.iter().sum::<u64>() <= 400_000_000, "{budgets:?}\n{page}");
+}
+
 /// Each adapter is served as a separate model. The base model answers as without adapters, and concurrent requests do not mix.
 #[test]
 fn an_adapter_is_a_model_of_its_own() {

@@ -10,7 +10,7 @@ use super::options::EngineOptions;
 use crate::error::{Error, Result};
 
 /// The state of a model folder's files: name, size and modification time, sorted by name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FolderStamp(Vec<(PathBuf, u64, SystemTime)>);
 
 impl FolderStamp {

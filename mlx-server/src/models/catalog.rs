@@ -115,7 +115,12 @@ impl Catalog {
         let mut added = Vec::new();
         for (name, path) in &listed {
             if !known.iter().any(|entry| entry.has_name(name)) && !names.contains(name) {
-                added.extend(local_entry(name, path, options).map(Arc::new));
+                added.extend(local_entry(name, path, options).map(|entry| {
+                    // Names of the same folder share an engine.
+                    let adapted = known.iter().find(|it| !it.adapters.is_empty() && it.is_at(path));
+                    let adapters = adapted.map_or_else(Vec::new, |it| it.adapters.clone());
+                    Arc::new(Entry { adapters, ..entry })
+                }));
                 names.push(name.clone());
             }
         }

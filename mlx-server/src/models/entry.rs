@@ -14,6 +14,7 @@ use mlx_core::sampling::SamplingOptions;
 use mlx_core::{Abilities, ModelFolder, model};
 use tokio::task::spawn_blocking;
 
+use super::engine_key::EngineKey;
 use super::released::Released;
 use super::residence::Residence;
 pub(crate) use lease::Lease;
@@ -71,8 +72,7 @@ pub(crate) struct Loaded {
     pub(crate) engine: Engine,
     /// The state of the model's files when they were read.
     stamp: Arc<FolderStamp>,
-    /// The canonical folder of the model.
-    folder: PathBuf,
+    key: EngineKey,
     /// The memory budget of the engine in bytes.
     reserved: u64,
     last_used: Mutex<Instant>,
@@ -139,14 +139,19 @@ impl Entry {
         self.weight_bytes.load(Ordering::Relaxed)
     }
 
-    /// Reads the file sizes again, since they may have changed. Returns the canonical folder and the memory that an engine with these
-    /// options needs.
-    pub(super) fn measure(&self, options: &EngineOptions) -> (PathBuf, u64) {
+    /// Reads the file sizes again, since they may have changed. Returns the key of an engine with these options, and the memory that it
+    /// needs.
+    pub(super) fn measure(&self, options: &EngineOptions) -> (EngineKey, u64) {
         let bytes = weight_bytes(&self.folder, options);
         self.weight_bytes.store(bytes.unwrap_or_else(|_| self.weight_bytes()), Ordering::Relaxed);
         // Loading reports an invalid folder.
         let needed = needed_memory(&self.folder, options).unwrap_or_else(|_| self.weight_bytes());
-        (self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone()), needed)
+        let key = EngineKey {
+            folder: self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone()),
+            adapters: options.adapters.clone(),
+            stamp: self.stamp().ok(),
+        };
+        (key, needed)
     }
 
     /// Waits for a load of this model in progress, and blocks further loads while the guard exists.
@@ -277,24 +282,24 @@ impl Entry {
         (is_used(loaded) || !is_stale).then(|| Lease::new(Arc::clone(loaded)))
     }
 
-    /// Stores a loaded model, with its canonical folder and its memory budget. Returns a lease.
+    /// Stores a loaded model, with the key and the memory budget of its engine. Returns a lease.
     pub(super) fn set_loaded(
         &self,
         engine: Engine,
         stamp: FolderStamp,
-        (folder, reserved): (PathBuf, u64),
+        (key, reserved): (EngineKey, u64),
         released: &Arc<Released>,
     ) -> Lease {
         let (name, stamp, last_used) = (self.name.clone(), Arc::new(stamp), Mutex::new(Instant::now()));
         let released = Arc::clone(released);
-        let loaded = Arc::new(Loaded { name, engine, stamp, folder, reserved, last_used, released });
+        let loaded = Arc::new(Loaded { name, engine, stamp, key, reserved, last_used, released });
         *self.slot() = Some(Arc::clone(&loaded));
         Lease::new(loaded)
     }
 
-    /// Returns the canonical folder and the memory budget of a loaded model.
-    pub(super) fn reserved_bytes(&self) -> Option<(PathBuf, u64)> {
-        self.with_loaded(|loaded| (loaded.folder.clone(), loaded.reserved))
+    /// Returns the key and the memory budget of a loaded model's engine.
+    pub(super) fn reserved_bytes(&self) -> Option<(EngineKey, u64)> {
+        self.with_loaded(|loaded| (loaded.key.clone(), loaded.reserved))
     }
 
     /// Calls `read` with the loaded model, if it is loaded.

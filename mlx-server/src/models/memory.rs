@@ -1,7 +1,6 @@
 //! The memory budget that all models share. Invariant: the budgets of all loaded and loading models together do not exceed it.
 //! Different models load concurrently; only reserving memory is serialized.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::catalog::Catalog;
+use super::engine_key::EngineKey;
 use super::entry::Entry;
 use super::released::Released;
 use crate::error::ApiError;
@@ -21,8 +21,8 @@ pub(super) struct ModelMemory {
     folders: usize,
     /// Held while memory is reserved and models are unloaded, but not during a load.
     reserving: tokio::sync::Mutex<()>,
-    /// The canonical folders and budgets in bytes of the loading models.
-    loading: Mutex<Vec<(PathBuf, u64)>>,
+    /// The engines that are starting, with their budgets in bytes.
+    loading: Mutex<Vec<(EngineKey, u64)>>,
     /// Notified when a load ends.
     load_ended: Notify,
     pub(super) released: Arc<Released>,
@@ -31,14 +31,14 @@ pub(super) struct ModelMemory {
 /// Memory reserved for a loading model. Dropping it ends the reservation; a loaded model counts its budget itself.
 pub(super) struct Reservation {
     memory: Arc<ModelMemory>,
-    folder: PathBuf,
+    key: EngineKey,
     reserved: u64,
 }
 
 impl Reservation {
-    /// Returns the canonical folder and the budget of the model.
-    pub(super) fn folder_and_bytes(&self) -> (PathBuf, u64) {
-        (self.folder.clone(), self.reserved)
+    /// Returns the engine and its budget in bytes.
+    pub(super) fn key_and_bytes(&self) -> (EngineKey, u64) {
+        (self.key.clone(), self.reserved)
     }
 
     /// Returns the budget of the model in bytes.
@@ -49,8 +49,8 @@ impl Reservation {
 
 /// The memory requirements of a model to load.
 pub(super) struct Demand {
-    /// The canonical folder of the model.
-    pub(super) folder: PathBuf,
+    /// The engine to start.
+    pub(super) key: EngineKey,
     /// The minimum number of bytes.
     pub(super) needed: u64,
     /// The maximum number of bytes.
@@ -113,8 +113,8 @@ impl ModelMemory {
             let (load_ended, released) = (self.load_ended.notified(), self.released.next_change());
             match self.try_reserve(catalog, entry, demand).await {
                 Attempt::Reserved(reserved) => {
-                    let folder = demand.folder.clone();
-                    return Ok(Reservation { memory: Arc::clone(self), folder, reserved });
+                    let key = demand.key.clone();
+                    return Ok(Reservation { memory: Arc::clone(self), key, reserved });
                 }
                 Attempt::RetryAfterLoad => tokio::select! {
                     () = load_ended => {}
@@ -137,17 +137,16 @@ impl ModelMemory {
         entry.unload("its engine has stopped or its files have changed").await;
         loop {
             let entries = catalog.all();
-            let others = self.reserved_folders(&entries);
-            // All names and adapters of a folder share one engine.
-            let shared = others.iter().find(|(other, _)| *other == demand.folder).map(|(_, bytes)| *bytes);
+            let others = self.reserved(&entries);
+            let shared = others.iter().find(|(other, _)| *other == demand.key).map(|(_, bytes)| *bytes);
             let free = self.budget.saturating_sub(others.iter().map(|(_, bytes)| bytes).sum());
             if let Some(reserved) = shared.or_else(|| self.share(demand, free)) {
-                self.loading().push((demand.folder.clone(), reserved));
+                self.loading().push((demand.key.clone(), reserved));
                 return Attempt::Reserved(reserved);
             }
             let unused = entries.iter().filter_map(|other| Some((other.idle_since()?, other)));
             // Unload nothing if the model would not fit even after that.
-            let freeable = unused_bytes(&others, &self.used_folders(&entries));
+            let freeable = unused_bytes(&others, &self.used(&entries));
             let oldest = unused
                 .min_by_key(|(since, _)| *since)
                 .filter(|_| self.share(demand, free + freeable).is_some());
@@ -184,36 +183,37 @@ impl ModelMemory {
         (needed <= free).then(|| fair.min(free).min(limit))
     }
 
-    /// Returns the budgets of all loaded and loading folders.
-    fn reserved_folders(&self, entries: &[Arc<Entry>]) -> Vec<(PathBuf, u64)> {
-        let mut folders: Vec<(PathBuf, u64)> = entries.iter().filter_map(|it| it.reserved_bytes()).collect();
-        folders.extend(self.loading().iter().cloned());
-        folders.sort_unstable();
-        folders.dedup_by(|one, other| one.0 == other.0);
-        folders
+    /// Returns the budgets of all engines that run or start.
+    fn reserved(&self, entries: &[Arc<Entry>]) -> Vec<(EngineKey, u64)> {
+        let mut engines: Vec<(EngineKey, u64)> =
+            entries.iter().filter_map(|it| it.reserved_bytes()).collect();
+        engines.extend(self.loading().iter().cloned());
+        engines.sort_unstable();
+        engines.dedup_by(|one, other| one.0 == other.0);
+        engines
     }
 
-    /// Returns the folders of models that are loading or in use.
-    fn used_folders(&self, entries: &[Arc<Entry>]) -> Vec<PathBuf> {
+    /// Returns the engines that start or are in use.
+    fn used(&self, entries: &[Arc<Entry>]) -> Vec<EngineKey> {
         let used = entries.iter().filter(|entry| entry.idle_since().is_none());
         let used = used.filter_map(|entry| Some(entry.reserved_bytes()?.0));
-        used.chain(self.loading().iter().map(|(folder, _)| folder.clone())).collect()
+        used.chain(self.loading().iter().map(|(key, _)| key.clone())).collect()
     }
 
-    fn loading(&self) -> MutexGuard<'_, Vec<(PathBuf, u64)>> {
+    fn loading(&self) -> MutexGuard<'_, Vec<(EngineKey, u64)>> {
         self.loading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns the bytes that unloading all unused folders would free.
-fn unused_bytes(reserved: &[(PathBuf, u64)], used: &[PathBuf]) -> u64 {
-    reserved.iter().filter(|(folder, _)| !used.contains(folder)).map(|(_, bytes)| bytes).sum()
+/// Returns the bytes that unloading all unused engines would free.
+fn unused_bytes(reserved: &[(EngineKey, u64)], used: &[EngineKey]) -> u64 {
+    reserved.iter().filter(|(key, _)| !used.contains(key)).map(|(_, bytes)| bytes).sum()
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         let mut loading = self.memory.loading();
-        if let Some(index) = loading.iter().position(|(folder, _)| *folder == self.folder) {
+        if let Some(index) = loading.iter().position(|(key, _)| *key == self.key) {
             loading.swap_remove(index);
         }
         drop(loading);
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_model_has_an_equal_part_or_what_it_needs_of_what_is_left() {
         let share = |folders, needed, free, limit| {
-            let demand = Demand { folder: PathBuf::new(), needed, limit };
+            let demand = Demand { key: EngineKey::default(), needed, limit };
             ModelMemory::new(100, folders).share(&demand, free)
         };
         assert_eq!(share(1, 20, 100, None), Some(100), "a single folder gets all of it");
@@ -243,10 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn only_unused_folders_can_be_freed() {
-        let reserved =
-            [("a", 30), ("b", 20), ("c", 10)].map(|(folder, bytes)| (PathBuf::from(folder), bytes));
-        assert_eq!(unused_bytes(&reserved, &[PathBuf::from("b")]), 40);
+    fn only_unused_engines_can_be_freed() {
+        let key = |folder: &str| EngineKey { folder: folder.into(), ..EngineKey::default() };
+        let reserved = [("a", 30), ("b", 20), ("c", 10)].map(|(folder, bytes)| (key(folder), bytes));
+        assert_eq!(unused_bytes(&reserved, &[key("b")]), 40);
         assert_eq!(unused_bytes(&reserved, &[]), 60);
     }
 
@@ -257,7 +257,7 @@ mod tests {
             for first in (0..1200).step_by(37) {
                 let (mut free, mut reserved) = (1000, 0);
                 for needed in [first, 300, 10, 170, 90, 400] {
-                    let demand = Demand { folder: PathBuf::new(), needed, limit: None };
+                    let demand = Demand { key: EngineKey::default(), needed, limit: None };
                     let share = memory.share(&demand, free).unwrap_or(0);
                     (free, reserved) = (free - share, reserved + share);
                 }
