@@ -1,4 +1,4 @@
-//! Vectors and scores of encoders equal those of transformers, for one text and for several in a pass.
+//! Vectors and scores of encoders equal transformers', for one text and for several in a pass.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

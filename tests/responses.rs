@@ -38,7 +38,7 @@ fn leave_after(server: &Server, request: &Value, events: usize) -> String {
     let mut left = events;
     while left > 0 {
         let line = lines.next().expect("more events");
-        // Chunk headers of the transfer encoding stand between the events.
+        // Chunk headers of the transfer encoding separate the events.
         if line.starts_with("event: ") || line.starts_with("id: ") || line.starts_with("data: ") {
             read += &(line.clone() + "\n");
         }

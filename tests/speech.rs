@@ -1,4 +1,4 @@
-//! Texts and segments of Whisper models equal those of transformers.
+//! Texts and segments of Whisper models equal transformers'.
 
 use std::path::PathBuf;
 

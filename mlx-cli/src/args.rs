@@ -68,7 +68,7 @@ pub(crate) enum Command {
     /// Download a model from the Hugging Face Hub; resumes an interrupted download
     #[command(alias = "download", after_help = PULL_EXAMPLES)]
     Pull(PullArgs),
-    /// List the models on this machine, also those of LM Studio and Ollama
+    /// List the models on this machine, also LM Studio's and Ollama's
     #[command(alias = "ls")]
     List(ListArgs),
     /// Serve models over HTTP with the APIs of OpenAI, Anthropic and Ollama

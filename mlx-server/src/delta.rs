@@ -81,7 +81,7 @@ pub(crate) struct Progress {
     pub(crate) total: usize,
     /// Tokens reused from the prefix cache.
     pub(crate) cache: usize,
-    /// Tokens read so far, including those of the cache.
+    /// Tokens read so far, including the cached ones.
     pub(crate) processed: usize,
     /// Milliseconds since the prompt was begun.
     pub(crate) time_ms: u64,

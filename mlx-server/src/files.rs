@@ -78,7 +78,7 @@ impl FileStore {
         Ok(Self { folder, limit, bytes, files, _lock: lock })
     }
 
-    /// Removes incomplete files of earlier runs, except those with these ids. Those count towards the limit from now on.
+    /// Removes incomplete files of earlier runs, except files with these ids, which count towards the limit from now on.
     pub(crate) fn remove_incomplete(&self, needed: &HashSet<&str>) {
         for path in fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();

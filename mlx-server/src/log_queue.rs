@@ -1,4 +1,4 @@
-//! Writes log lines on a thread of its own. A program that started the server may never read its stderr, and Ctrl-S stops a terminal: then
+//! Writes log lines on a separate thread. A program that started the server may never read its stderr, and Ctrl-S stops a terminal: then
 //! lines wait, and later ones are dropped, so that no request waits for the log.
 
 use std::io::{Result, Write};

@@ -20,7 +20,7 @@ pub(crate) struct TlsFiles {
     pub(crate) key: PathBuf,
 }
 
-/// The certificate in use. Connections keep the one that they began with.
+/// The certificate in use. Open connections keep their certificate.
 pub(crate) struct Tls {
     files: TlsFiles,
     config: RwLock<Arc<ServerConfig>>,

@@ -115,7 +115,7 @@ fn loaded_models_share_one_budget() {
     assert!(shared.len() == 4 && sum <= alone + 4 && sum > alone / 2, "{shared:?} and {alone} alone");
 }
 
-/// After the files have changed, a second name of the folder starts a new engine, with a budget of its own.
+/// After the files have changed, a second name of the folder starts a new engine, with a separate budget.
 #[test]
 fn an_engine_on_changed_files_has_a_budget_of_its_own() {
     let folder = model_copy("llama-f32");

@@ -84,7 +84,7 @@ impl Image {
         Ok(mlx_image::within(&*self.picture()?, width, height).into())
     }
 
-    /// Returns its decoded pixels. Those of a file have no hash yet, since they are resized before they are hashed.
+    /// Returns its decoded pixels. A file's pixels have no hash yet, since they are resized before they are hashed.
     pub fn picture(&self) -> Result<Cow<'_, Picture>, mlx_image::Error> {
         match &self.0 {
             Kind::File { bytes, .. } => mlx_image::decode(bytes, &Limits::default()).map(Cow::Owned),

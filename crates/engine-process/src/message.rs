@@ -32,7 +32,7 @@ pub(crate) enum ToChild<'a> {
     Submit { call: u64, is_resumed: bool, requests: Vec<Request<'a>>, sequences: Vec<Sequence<'a>> },
     /// Cancel a sequence.
     Cancel { id: u64 },
-    /// Save what is to be saved, and end.
+    /// Save the disk cache, and end.
     Stop,
 }
 

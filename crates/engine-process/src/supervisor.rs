@@ -1,4 +1,4 @@
-//! Starts children, watches their progress, and replaces those that died.
+//! Starts children, watches their progress, and replaces dead ones.
 
 use std::io::{BufReader, ErrorKind};
 use std::os::unix::net::UnixStream;

@@ -11,7 +11,7 @@ pub trait FileProgress {
     /// Reports that this many bytes of an earlier download were read from disk and checked.
     fn verified(&self, bytes: u64);
 
-    /// Reports that this many bytes are on disk, including those of earlier downloads.
+    /// Reports that this many bytes are on disk, including earlier downloads.
     fn received(&self, bytes: u64);
 
     /// Like `received`, but without new bytes, so that they do not count towards the speed.

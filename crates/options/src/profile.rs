@@ -16,7 +16,7 @@ use toml::{Table, Value};
 use crate::closest;
 pub use file::read_profiles;
 
-/// The keys besides those of the sampling parameters.
+/// The keys besides the sampling parameters.
 const KEYS: [&str; 12] = [
     "name",
     "model",

@@ -187,7 +187,7 @@ struct Chat {
     device: DeviceArgs,
     /// The request options from the command line.
     flags: RequestOptions,
-    /// Those with the options of the profile.
+    /// The flags with the options of the profile.
     initial: RequestOptions,
     /// The file of the conversation.
     file: ChatFile,

@@ -32,7 +32,7 @@ pub(super) struct Params<'a> {
     pub(super) options: &'a RequestOptions,
     /// The options from the command line.
     pub(super) flags: &'a RequestOptions,
-    /// Those with the options of the profile.
+    /// The flags with the options of the profile.
     pub(super) initial: &'a RequestOptions,
     /// The values of the model's `generation_config.json`.
     pub(super) checkpoint: &'a SamplingOptions,

@@ -161,7 +161,7 @@ impl FullCache {
         }
     }
 
-    /// The bytes of its positions, without those of other sequences.
+    /// The bytes of its positions, without other sequences' positions.
     pub(super) fn bytes(&self) -> usize {
         match &self.storage {
             None => 0,

@@ -239,7 +239,7 @@ impl LayerState {
         }
     }
 
-    /// The bytes of its positions on the device, without those of other sequences.
+    /// The bytes of its positions on the device, without other sequences' positions.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Full(cache) => cache.bytes(),

@@ -25,7 +25,7 @@ pub struct Plan {
     pub hidden_bytes: u64,
     /// Bytes that rank 0 sends and receives per token.
     pub token_bytes: u64,
-    /// True if a token reads only some of the weights: those of its experts.
+    /// True if a token reads only some of the experts' weights.
     pub is_mixture: bool,
     /// The spec of the model for an engine on rank 0.
     pub(crate) spec: ModelSpec,

@@ -25,7 +25,7 @@ pub(in crate::engine) struct Capacity {
     draft: Option<(Footprint, Chunks)>,
     /// The footprints of the towers that can be used.
     towers: TowerFootprints,
-    /// All bytes that the engine may use, excluding those of freed arrays.
+    /// All bytes that the engine may use, without freed arrays.
     pub(in crate::engine) budget: u64,
     /// The bytes of the budget for weights and for the activations of every step.
     pub(in crate::engine) fixed: u64,
@@ -121,7 +121,7 @@ impl Capacity {
         self.spec.footprint.checkpoint()
     }
 
-    /// Returns the bytes of the weights, including those of the towers.
+    /// Returns the bytes of the weights, including the towers' weights.
     pub(in crate::engine) fn weights(&self) -> u64 {
         self.spec.weight_bytes + self.towers.weight_bytes()
     }

@@ -50,7 +50,7 @@ pub(super) enum EngineCapacity {
 }
 
 impl EngineCapacity {
-    /// Returns all bytes that the engine may use, excluding those of freed arrays.
+    /// Returns all bytes that the engine may use, without freed arrays.
     pub(super) fn budget(&self) -> u64 {
         match self {
             Self::Decoder(capacity) => capacity.budget,

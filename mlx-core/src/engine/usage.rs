@@ -14,7 +14,7 @@ pub struct Usage {
     pub cached_tokens: usize,
     /// Prompt tokens that are rows of audio.
     pub audio_tokens: usize,
-    /// Drawn tokens, including the one that ended the text.
+    /// Drawn tokens, including the end token.
     pub completion_tokens: usize,
     /// Drawn tokens at the end of the text that repeat a loop; 0 if the text does not end in a loop.
     pub repeated_tokens: usize,

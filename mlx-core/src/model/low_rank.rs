@@ -1,5 +1,5 @@
 //! The change that an adapter makes to a module: a product of two small matrices (LoRA, Hu et al., 2021, arXiv:2106.09685), and a learned
-//! magnitude for each output (DoRA, Liu et al., 2024, arXiv:2402.09353). Values and types match those of mlx-lm.
+//! magnitude for each output (DoRA, Liu et al., 2024, arXiv:2402.09353). Values and types match mlx-lm's.
 
 use mlx_rs::ops::{
     add, concatenate, divide, gather_mm, matmul, multiply, sqrt, square, sum_axis, zeros_dtype,

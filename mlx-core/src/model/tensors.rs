@@ -1,4 +1,4 @@
-//! The names of a checkpoint's tensors. The decoder uses those of llama.
+//! The names of a checkpoint's tensors. The decoder uses llama's names.
 
 use crate::weights::Weights;
 

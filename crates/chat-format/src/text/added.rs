@@ -1,4 +1,4 @@
-//! Finds added tokens in a text. The matches equal those of the tokenizers crate, but the text is not copied.
+//! Finds added tokens in a text. The matches equal the tokenizers crate's, but the text is not copied.
 
 use std::ops::Range;
 

@@ -102,7 +102,7 @@ fn unique(next: &mut f32) -> f32 {
 
 #[derive(Debug, Clone)]
 enum Change {
-    /// Appends up to this many rows to each sequence, except those with their bit set.
+    /// Appends up to this many rows to each sequence whose bit is not set.
     Step(u16, usize),
     Join(usize, usize),
     Leave(usize),

@@ -29,7 +29,7 @@ const MAX_PANICS: usize = 16;
 /// The memory of an engine, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct JobMemory {
-    /// All bytes that the engine may use, excluding those of freed arrays.
+    /// All bytes that the engine may use, without freed arrays.
     pub(in crate::engine) budget: u64,
     /// The bytes of the weights.
     pub(in crate::engine) fixed: u64,

@@ -56,7 +56,7 @@ pub(in crate::engine) fn share(sequences: &mut Sequences, device: &Device) {
     }
 }
 
-/// Copies the state of a computed prompt to all sequences that wait for the whole prompt. Returns the ids of those that received it.
+/// Copies the state of a computed prompt to all sequences that wait for the whole prompt. Returns the ids of the sequences that received it.
 pub(in crate::engine) fn share_whole_prompt(id: u64, sequences: &mut Sequences, device: &Device) -> Vec<u64> {
     let length = sequences.get(id).history.prompt_length();
     let waiters = waiting_for_sources(sequences).into_iter();

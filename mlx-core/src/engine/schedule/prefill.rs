@@ -7,7 +7,7 @@ use super::plan::{Chunk, Next, Prefill, SequenceView};
 use super::prefill_budget::{PrefillBudget, work};
 use super::shapes::Shapes;
 
-/// The order in which running sequences get chunks. The one that has waited longest comes first.
+/// The order in which running sequences get chunks. The longest wait comes first.
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {
     positions: BTreeMap<u64, u64>,

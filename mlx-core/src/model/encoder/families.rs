@@ -157,7 +157,7 @@ fn distilbert(fields: &Fields) -> Result<EncoderConfig> {
     })
 }
 
-/// Nomic BERT: rope, a gated feed-forward block, no biases. The older keys are those of GPT-2.
+/// Nomic BERT: rope, a gated feed-forward block, no biases. The older keys are GPT-2's.
 fn nomic_bert(fields: &Fields) -> Result<EncoderConfig> {
     let mut renamed = fields.clone();
     for (theirs, ours) in [

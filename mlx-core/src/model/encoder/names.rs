@@ -1,4 +1,4 @@
-//! The names of an encoder's tensors. The code uses those of llama.
+//! The names of an encoder's tensors. The code uses llama's names.
 
 use crate::weights::Weights;
 

@@ -1,4 +1,4 @@
-//! The names of a Whisper checkpoint's tensors. The code uses those of transformers.
+//! The names of a Whisper checkpoint's tensors. The code uses transformers' names.
 
 use crate::weights::Weights;
 

@@ -70,7 +70,7 @@ pub(crate) struct MessagesUsage {
     /// The reason why not more was reused: the prompt differs from the client's cached text here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prefix_miss: Option<PrefixMiss>,
-    /// Generated tokens, including the one that ended the answer.
+    /// Generated tokens, including the end token.
     pub(crate) output_tokens: usize,
     /// Details of the generated tokens.
     pub(crate) output_tokens_details: OutputTokensDetails,

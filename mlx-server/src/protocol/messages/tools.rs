@@ -1,4 +1,4 @@
-//! The tools of a request, and the ones that the model may or must call.
+//! The tools of a request, and which of them the model may or must call.
 
 use chat_format::{Tool, ToolChoice, Tools};
 use mlx_json::{Map, Value};
@@ -11,7 +11,7 @@ use crate::protocol::content::PathNotation;
 use crate::protocol::tools::{Function, check_name, expect_tools, list};
 
 field_group! {
-    /// The tools of a conversation, and the ones that the model may or must call.
+    /// The tools of a conversation, and which of them the model may or must call.
     pub(crate) struct ToolFields {
         /// The tools that the model may call. Tools that run on Anthropic's servers are not offered, but listed in `x-ignored-fields`.
         #[schema(value_type = Vec<ToolDefinition>)]

@@ -1,4 +1,4 @@
-//! The tools of a chat request, and the ones that the model may or must call.
+//! The tools of a chat request, and which of them the model may or must call.
 
 use chat_format::{Tool, ToolChoice, Tools};
 use mlx_json::{Map, Value};
@@ -12,7 +12,7 @@ use crate::protocol::content::PathNotation;
 use crate::protocol::tools::{ToolChoiceFormat, list, take_name};
 
 field_group! {
-    /// The tools of a chat, and the ones that the model may or must call.
+    /// The tools of a chat, and which of them the model may or must call.
     pub(crate) struct ToolFields {
         /// The functions that the model may call.
         #[schema(value_type = Vec<ToolObject>)]

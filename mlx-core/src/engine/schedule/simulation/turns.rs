@@ -1,4 +1,4 @@
-//! The simulation's own computation of the sequence that starts next and of those that are preempted.
+//! The simulation's own computation of the sequence that starts next and of the preempted ones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
