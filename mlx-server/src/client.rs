@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use axum::extract::Request;
+use axum::http::Extensions;
 use mlx_core::distributed::Key;
 use mlx_core::engine::Client;
 use mlx_files::{create_private_folder, create_privately};
@@ -57,7 +58,12 @@ impl Identities {
 
 /// Returns the client of a request.
 pub(crate) fn from_request(request: &Request) -> Client {
-    request.extensions().get().copied().unwrap_or_default()
+    of(request.extensions())
+}
+
+/// Returns the client in the extensions of a request.
+pub(crate) fn of(extensions: &Extensions) -> Client {
+    extensions.get().copied().unwrap_or_default()
 }
 
 /// Serializes a client as 16 hexadecimal digits. Earlier versions wrote another hash, as a number; it is read as `None`.

@@ -7,6 +7,7 @@ pub(crate) mod body;
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
+mod extract;
 pub(crate) mod files;
 mod form;
 pub(crate) mod mcp;

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Request, State};
 use axum::response::Response;
-use mlx_core::engine::Client;
 
 use super::body::read;
+use super::extract::{Id, QueryFields, Sender};
 use super::response::json;
-use crate::batches::{Batch, BatchRecord, run};
-use crate::client;
+use crate::batches::{BatchRecord, run};
 use crate::error::{ApiError, ErrorResponse};
 use crate::files::{INPUT, blocking};
 use crate::protocol::openai::batch::{BatchList, BatchObject, BatchRequest, BatchesQuery};
@@ -52,11 +50,10 @@ pub(crate) async fn create(state: AppState, request: Request, app: Router) -> Re
 )]
 pub(crate) async fn list(
     State(state): State<AppState>,
-    query: Result<Query<BatchesQuery>, QueryRejection>,
-    request: Request,
+    QueryFields(query): QueryFields<BatchesQuery>,
+    Sender(client): Sender,
 ) -> Result<Response, ApiError> {
-    let Query(query) = query.map_err(|error| ApiError::field("query", error.body_text()))?;
-    let batches = state.batches()?.list(client::from_request(&request));
+    let batches = state.batches()?.list(client);
     let batches: Vec<_> = batches.into_iter().map(BatchObject::new).collect();
     let limit = (query.limit.unwrap_or(DEFAULT_PAGE_SIZE), MAX_PAGE_SIZE);
     let page = page(batches, BatchObject::id, Order::Desc, limit, query.after.as_deref())?;
@@ -73,10 +70,10 @@ pub(crate) async fn list(
 )]
 pub(crate) async fn describe(
     State(state): State<AppState>,
-    id: Result<Path<String>, PathRejection>,
-    request: Request,
+    Id(id): Id,
+    Sender(client): Sender,
 ) -> Result<Response, ApiError> {
-    let batch = find(&state, id, client::from_request(&request))?;
+    let batch = state.batches()?.get(&id, client)?;
     Ok(json(BatchObject::new(batch.record())))
 }
 
@@ -88,20 +85,11 @@ pub(crate) async fn describe(
 )]
 pub(crate) async fn cancel(
     State(state): State<AppState>,
-    id: Result<Path<String>, PathRejection>,
-    request: Request,
+    Id(id): Id,
+    Sender(client): Sender,
 ) -> Result<Response, ApiError> {
     let batches = Arc::clone(state.batches()?);
-    let batch = find(&state, id, client::from_request(&request))?;
+    let batch = batches.get(&id, client)?;
     let record = blocking(move || batches.cancel(&batch)).await?;
     Ok(json(BatchObject::new(record)))
-}
-
-fn find(
-    state: &AppState,
-    id: Result<Path<String>, PathRejection>,
-    client: Client,
-) -> Result<Arc<Batch>, ApiError> {
-    let Path(id) = id.map_err(|error| ApiError::field("id", error.body_text()))?;
-    state.batches()?.get(&id, client)
 }

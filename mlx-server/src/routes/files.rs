@@ -4,8 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Request, State};
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -13,6 +12,7 @@ use bytes::Bytes;
 use futures_util::stream::try_unfold;
 use tokio::task::spawn_blocking;
 
+use super::extract::{Id, QueryFields, Sender};
 use super::response::json;
 use super::upload;
 use crate::client;
@@ -52,11 +52,10 @@ pub(crate) async fn store(State(state): State<AppState>, request: Request) -> Re
 )]
 pub(crate) async fn list(
     State(state): State<AppState>,
-    query: Result<Query<FilesQuery>, QueryRejection>,
-    request: Request,
+    QueryFields(query): QueryFields<FilesQuery>,
+    Sender(client): Sender,
 ) -> Result<Response, ApiError> {
-    let Query(query) = query.map_err(|error| ApiError::field("query", error.body_text()))?;
-    let mut files = state.batches()?.files.list(client::from_request(&request));
+    let mut files = state.batches()?.files.list(client);
     files.retain(|file| query.purpose.as_ref().is_none_or(|purpose| file.purpose == *purpose));
     let files: Vec<_> = files.iter().map(|file| FileObject::new(file)).collect();
     let limit = (query.limit.unwrap_or(MAX_PAGE_SIZE), MAX_PAGE_SIZE);
@@ -74,10 +73,10 @@ pub(crate) async fn list(
 )]
 pub(crate) async fn describe(
     State(state): State<AppState>,
-    id: Result<Path<String>, PathRejection>,
-    request: Request,
+    Id(id): Id,
+    Sender(client): Sender,
 ) -> Result<Response, ApiError> {
-    let file = state.batches()?.files.get(&file_id(id)?, client::from_request(&request))?;
+    let file = state.batches()?.files.get(&id, client)?;
     Ok(json(FileObject::new(&file)))
 }
 
@@ -92,11 +91,11 @@ pub(crate) async fn describe(
 )]
 pub(crate) async fn content(
     State(state): State<AppState>,
-    id: Result<Path<String>, PathRejection>,
-    request: Request,
+    Id(id): Id,
+    Sender(client): Sender,
 ) -> Result<Response, ApiError> {
     let files = &state.batches()?.files;
-    let record = files.get(&file_id(id)?, client::from_request(&request))?;
+    let record = files.get(&id, client)?;
     let file = files.read(&record.id)?;
     let chunks = try_unfold(file, |mut file| async move {
         let read = move || {
@@ -121,11 +120,11 @@ pub(crate) async fn content(
 )]
 pub(crate) async fn delete(
     State(state): State<AppState>,
-    id: Result<Path<String>, PathRejection>,
-    request: Request,
+    Id(id): Id,
+    Sender(client): Sender,
 ) -> Result<Response, ApiError> {
     let batches = Arc::clone(state.batches()?);
-    let file = batches.files.get(&file_id(id)?, client::from_request(&request))?;
+    let file = batches.files.get(&id, client)?;
     if let Some(batch) = batches.reader_of(&file.id) {
         let message = format!("the batch {batch} reads this file; cancel it first, or wait until it ends");
         return Err(ApiError::new(StatusCode::CONFLICT, "file_in_use", message));
@@ -133,8 +132,4 @@ pub(crate) async fn delete(
     let id = file.id.clone();
     blocking(move || batches.files.delete(&file)).await?;
     Ok(json(FileDeletion { id, object: "file", deleted: true }))
-}
-
-fn file_id(id: Result<Path<String>, PathRejection>) -> Result<String, ApiError> {
-    id.map(|Path(id)| id).map_err(|error| ApiError::field("id", error.body_text()))
 }

@@ -1,6 +1,6 @@
 //! Endpoints for operators: health, readiness and metrics.
 
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -9,8 +9,8 @@ use mlx_core::engine::Outage;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::extract::Sender;
 use super::response::json;
-use crate::client;
 use crate::error::{ApiError, ErrorResponse};
 use crate::json::Json;
 use crate::keys::KeyUsage;
@@ -72,6 +72,6 @@ pub(crate) struct UsageList {
 
 /// Returns the use of the request's named API key since the server started. A request with another key, or without keys, gets all.
 #[utoipa::path(get, path = "/v1/usage", tag = "operation", responses((status = 200, body = UsageList)))]
-pub(crate) async fn usage(State(state): State<AppState>, request: Request) -> Response {
-    json(UsageList { object: "list", data: state.keys.usage(client::from_request(&request)) })
+pub(crate) async fn usage(State(state): State<AppState>, Sender(client): Sender) -> Response {
+    json(UsageList { object: "list", data: state.keys.usage(client) })
 }

@@ -1,7 +1,8 @@
 //! `/v1/responses`: computes, fetches, follows, cancels and deletes responses.
 
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, Request, State};
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use mlx_json::Value;
@@ -9,12 +10,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::body::read;
+use super::extract::{Id, QueryFields, Sender};
 use super::response::{AnswerHeaders, answer_deltas, json, with_headers};
 use crate::caller::Caller;
-use crate::client;
 use crate::error::{ApiError, ErrorResponse};
 use crate::fields::Fields;
 use crate::protocol::openai::answer::StreamEvent;
+use crate::protocol::openai::page::{Order, page};
 use crate::protocol::responses::object;
 use crate::protocol::responses::request::ResponseRequest;
 use crate::protocol::responses::writer::Writer;
@@ -97,13 +99,12 @@ pub(crate) struct FetchQuery {
 )]
 pub(crate) async fn fetch(
     State(state): State<AppState>,
-    id: Result<Path<String>, PathRejection>,
-    query: Result<Query<FetchQuery>, QueryRejection>,
+    Id(id): Id,
+    QueryFields(query): QueryFields<FetchQuery>,
+    Sender(client): Sender,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let id = response_id(id)?;
-    let Query(query) = query.map_err(|error| ApiError::field("query", error.body_text()))?;
-    let stored = state.responses.get(&id, client::from_request(&request))?;
+    let stored = state.responses.get(&id, client)?;
     if !query.stream {
         return Ok(json(&*stored.response()));
     }
@@ -121,10 +122,6 @@ pub(crate) async fn fetch(
     let mut response = reader.body().into_response();
     super::response::event_stream(response.headers_mut(), "text/event-stream");
     Ok(response)
-}
-
-fn response_id(id: Result<Path<String>, PathRejection>) -> Result<String, ApiError> {
-    id.map(|Path(id)| id).map_err(|error| ApiError::field("id", error.body_text()))
 }
 
 fn last_event(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
@@ -152,11 +149,10 @@ pub(crate) struct Deletion {
 )]
 pub(crate) async fn delete(
     State(state): State<AppState>,
-    id: Result<Path<String>, PathRejection>,
-    request: Request,
+    Id(id): Id,
+    Sender(client): Sender,
 ) -> Result<Response, ApiError> {
-    let id = response_id(id)?;
-    state.responses.delete(&id, client::from_request(&request)).await?;
+    state.responses.delete(&id, client).await?;
     Ok(json(Deletion { id, object: "response", deleted: true }))
 }
 
@@ -168,11 +164,10 @@ pub(crate) async fn delete(
 )]
 pub(crate) async fn cancel(
     State(state): State<AppState>,
-    id: Result<Path<String>, PathRejection>,
-    request: Request,
+    Id(id): Id,
+    Sender(client): Sender,
 ) -> Result<Response, ApiError> {
-    let id = response_id(id)?;
-    let stored = state.responses.get(&id, client::from_request(&request))?;
+    let stored = state.responses.get(&id, client)?;
     stored.cancelled.cancel();
     if let Some(events) = stored.events() {
         // The response contains the error.
@@ -188,7 +183,9 @@ pub(crate) struct ItemsQuery {
     /// Maximum number of items, from 1 to 100; the default is 20.
     limit: Option<usize>,
     /// `desc` (the default) lists the newest item first; `asc` the oldest.
-    order: Option<String>,
+    #[serde(default)]
+    #[param(value_type = Option<String>)]
+    order: Order,
     /// List only items after the one with this id.
     after: Option<String>,
 }
@@ -217,35 +214,19 @@ pub(crate) struct ItemList {
 )]
 pub(crate) async fn items(
     State(state): State<AppState>,
-    id: Result<Path<String>, PathRejection>,
-    query: Result<Query<ItemsQuery>, QueryRejection>,
-    request: Request,
+    Id(id): Id,
+    QueryFields(query): QueryFields<ItemsQuery>,
+    Sender(client): Sender,
 ) -> Result<Response, ApiError> {
-    let id = response_id(id)?;
-    let Query(query) = query.map_err(|error| ApiError::field("query", error.body_text()))?;
-    let stored = state.responses.get(&id, client::from_request(&request))?;
-    let mut items = stored.items.clone();
-    match query.order.as_deref() {
-        None | Some("desc") => items.reverse(),
-        Some("asc") => {}
-        Some(_) => return Err(ApiError::field("order", "must be asc or desc")),
-    }
-    let limit = query.limit.unwrap_or(DEFAULT_PAGE_SIZE);
-    if !(1..=MAX_PAGE_SIZE).contains(&limit) {
-        return Err(ApiError::field("limit", format!("must be from 1 to {MAX_PAGE_SIZE}")));
-    }
-    let first = match &query.after {
-        None => 0,
-        Some(after) => {
-            let index = items.iter().position(|item| item["id"] == after.as_str());
-            index.ok_or_else(|| {
-                ApiError::field("after", format!("is {after:?}, which is not an item of this response"))
-            })? + 1
-        }
-    };
-    let data: Vec<Value> = items.iter().skip(first).take(limit).map(|item| Value::clone(item)).collect();
-    let id_of = |item: Option<&Value>| item.and_then(|item| item["id"].as_str()).map(str::to_owned);
-    let (first_id, last_id) = (id_of(data.first()), id_of(data.last()));
-    let has_more = first + data.len() < items.len();
-    Ok(json(ItemList { object: "list", data, first_id, last_id, has_more }))
+    let stored = state.responses.get(&id, client)?;
+    let limit = (query.limit.unwrap_or(DEFAULT_PAGE_SIZE), MAX_PAGE_SIZE);
+    let page = page(stored.items.clone(), item_id, query.order, limit, query.after.as_deref())?;
+    let id_of = |item: Option<&Arc<Value>>| item.map(|item| item_id(item).to_owned());
+    let (first_id, last_id) = (id_of(page.items.first()), id_of(page.items.last()));
+    let data = page.items.into_iter().map(Arc::unwrap_or_clone).collect();
+    Ok(json(ItemList { object: "list", data, first_id, last_id, has_more: page.has_more }))
+}
+
+fn item_id(item: &Arc<Value>) -> &str {
+    item["id"].as_str().unwrap_or_default()
 }
