@@ -2,6 +2,8 @@
 
     python bench/chaos.py [--moments 200] [--seed 0] -- target/debug/mlx-server
 
+chaos_workers.py does the same to the ranks of a divided model, with the server and the clients of this file.
+
 It starts the server with two tiny checkpoints, each in a child process. The clients use four protocols, streamed and whole, with grammars, tools,
 drafts, several choices and pictures. At each moment one child gets a signal, too little memory, or a fault of its test hook. The next moment comes
 after two more answers of each model: a request that dies too often without a token in between fails. The last lines are a table of the faults: their number, and the time from each to the next token of a stream."""
@@ -99,23 +101,25 @@ def stable(value):
     return [stable(it) for it in value] if isinstance(value, list) else value
 
 
+def copy_model(folder):
+    """Copies a tiny checkpoint, with a template for tools and a long context. Returns its folder."""
+    model = Path(folder) / "tiny"
+    shutil.copytree(GOLDEN / "models/llama-f32", model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 8192}))
+    (model / "chat_template.jinja").write_text(TEMPLATE)
+    return model
+
+
 class Server:
     """The server, its models and its children."""
 
-    def __init__(self, command):
-        self.folder = tempfile.TemporaryDirectory()
-        model, self.fault = Path(self.folder.name) / "tiny", Path(self.folder.name) / "fault"
-        shutil.copytree(GOLDEN / "models/llama-f32", model)
-        config = json.loads((model / "config.json").read_text())
-        (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 8192}))
-        (model / "chat_template.jinja").write_text(TEMPLATE)
-        eye = GOLDEN / "pictures/mistral3-f32"
-        self.picture = (eye / "41x30.png").read_bytes()
+    def __init__(self, command, models, options, variables):
+        self.models = models
         own = {name: value for name, value in os.environ.items() if not name.startswith("MLX_")}
-        hooks = {"MLX_ENGINE_FAULT_FILE": str(self.fault), "MLX_ENGINE_DEADLINE_MS": "2000"}
-        options = ["--port", "0", "--exact", "--preload", "--prefix-cache", "0", "--max-running", "16", "--max-waiting", "999", "--keep-alive", "1000"]
-        models = ["-m", f"tiny={model}", "-m", f"eye={eye}"]
-        self.process = subprocess.Popen(command + options + models, env=own | hooks, stderr=subprocess.PIPE, text=True)
+        shared = ["--port", "0", "--exact", "--preload", "--prefix-cache", "0", "--max-waiting", "999", "--keep-alive", "1000"]
+        named = [word for name, folder in models.items() for word in ("-m", f"{name}={folder}")]
+        self.process = subprocess.Popen(command + shared + options + named, env=own | variables, stderr=subprocess.PIPE, text=True)
         atexit.register(self.process.kill)
         found = (re.search(r'"address":"([^"]*)', line) for line in self.process.stderr)
         self.address = next((it[1] for it in found if it), None) or sys.exit("the server ended before it listened")
@@ -139,7 +143,7 @@ class Server:
 
     def figures(self, name):
         """Returns the sum of a metric for each model."""
-        sums = {"tiny": 0, "eye": 0}
+        sums = dict.fromkeys(self.models, 0)
         for model, value in re.findall(rf'(?m)^{name}\{{model="(\w+)".*\}} (\d+)$', self.get("/metrics")[1]):
             sums[model] += int(value)
         return sums
@@ -148,32 +152,54 @@ class Server:
         return self.figures("mlx_engine_restarts_total")
 
     def children(self):
-        return [int(it) for it in subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False).stdout.split()]
+        return children(self.process.pid)
 
-    def harm(self, kind, draw):
-        """Has a fault happen. Returns a function that takes it back, if nothing came of it."""
-        if kind in HOOKS:
-            new = self.fault.with_suffix(".new")
-            new.write_text(kind)
-            new.rename(self.fault)
-            return lambda: None
-        child = draw.choice(self.children())
-        if kind == "limit":
-            limits = resource.prlimit(child, resource.RLIMIT_AS)
-            used = int(Path(f"/proc/{child}/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.prlimit(child, resource.RLIMIT_AS, (used, limits[1]))
-            return lambda: resource.prlimit(child, resource.RLIMIT_AS, limits)
-        subprocess.run(["kill", "-s", kind, str(child)], check=False, stderr=subprocess.DEVNULL)
+    def died(self, before):
+        """Returns the models whose engines were restarted since these counts."""
+        now = self.restarts()
+        return [model for model in now if now[model] > before[model]]
+
+    def end(self):
+        """Returns the number of failures at the end: of the server, and children that are left."""
+        self.wait("the server is ready", lambda: self.get("/ready")[0] == 200)
+        self.wait("nothing runs", lambda: not sum(self.figures("mlx_requests_running").values()))
+        left = self.children()
+        self.process.terminate()
+        return bool(self.process.wait(60)) + sum(Path(f"/proc/{child}").exists() for child in left)
+
+
+def children(process):
+    return [int(it) for it in subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True, check=False).stdout.split()]
+
+
+def signal(process, name):
+    subprocess.run(["kill", "-s", name, str(process)], check=False, stderr=subprocess.DEVNULL)
+
+
+def harm(server, fault, kind, draw):
+    """Has a fault happen to a child. Returns a function that takes it back, if nothing came of it."""
+    if kind in HOOKS:
+        new = fault.with_suffix(".new")
+        new.write_text(kind)
+        new.rename(fault)
         return lambda: None
+    child = draw.choice(server.children())
+    if kind == "limit":
+        limits = resource.prlimit(child, resource.RLIMIT_AS)
+        used = int(Path(f"/proc/{child}/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.prlimit(child, resource.RLIMIT_AS, (used, limits[1]))
+        return lambda: resource.prlimit(child, resource.RLIMIT_AS, limits)
+    signal(child, kind)
+    return lambda: None
 
 
 class Load:
     """The clients, and the answers that differ."""
 
-    def __init__(self, server):
-        self.server, self.requests = server, requests(server.picture)
-        self.expected, self.wrong, self.answered = [None] * len(self.requests), [], {"tiny": 0, "eye": 0}
-        self.tokens, self.lock, self.ending = {"tiny": 0.0, "eye": 0.0}, threading.Lock(), threading.Event()
+    def __init__(self, server, picture):
+        self.server, self.requests = server, [it for it in requests(picture) if it[0] in server.models]
+        self.expected, self.wrong, self.answered = [None] * len(self.requests), [], dict.fromkeys(server.models, 0)
+        self.tokens, self.lock, self.ending = dict.fromkeys(server.models, 0.0), threading.Lock(), threading.Event()
 
     def answer(self, place):
         """Returns the stable part of each event of an answer."""
@@ -184,9 +210,12 @@ class Load:
         for line in response:
             self.tokens[model] = time.monotonic()
             line = line.decode().removeprefix("data: ").strip()
-            # A long pause has more of these.
-            if line.startswith("{") and line != '{"type":"ping"}':
-                events.append(json.dumps(stable(json.loads(line))))
+            if not line.startswith("{"):
+                continue
+            event = json.loads(line)
+            # A long pause and a slow prompt have more of these.
+            if event.get("type") != "ping" and "prompt_progress" not in event:
+                events.append(json.dumps(stable(event)))
         # The choices of a request are interleaved.
         return [str(response.status), *(sorted(events) if body.get("n", 1) > 1 else events)]
 
@@ -207,11 +236,23 @@ class Load:
             return next(places, None)
 
     def run(self, work, count):
-        threads = [threading.Thread(target=work) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        finish(start(work, count))
+
+    def clients(self, count, seed):
+        """Starts the clients. Returns a function that ends them."""
+        numbers = iter(range(count))
+        threads = start(lambda: self.client(f"{seed} {self.take(numbers)}"), count)
+
+        def end():
+            self.ending.set()
+            finish(threads)
+
+        return end
+
+    def wait_for_answers(self, count):
+        """Waits for so many more answers of each model."""
+        mark = dict(self.answered)
+        self.server.wait("more answers", lambda: all(self.answered[model] >= mark[model] + count for model in mark))
 
     def client(self, seed):
         draw = random.Random(seed)
@@ -236,25 +277,31 @@ class Load:
             print(f"  {name} {' '.join(found[first : first + 2])[:400] or 'nothing'}", flush=True)
 
 
-def disturb(server, load, moments, draw):
+def start(work, count):
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def finish(threads):
+    for thread in threads:
+        thread.join()
+
+
+def disturb(server, fault, load, moments, draw):
     """Has the faults happen. Returns the seconds from each fault to the next token, by kind."""
     kinds = SIGNALS + HOOKS + (["limit"] if sys.platform == "linux" else [])
     if sys.platform != "linux":
         kinds.remove("memory")  # The system does not enforce the limit.
     pauses = {kind: [] for kind in kinds}
     for moment in range(moments):
-        mark = dict(load.answered)
-        server.wait("more answers", lambda mark=mark: all(load.answered[model] >= mark[model] + 2 for model in mark))
+        load.wait_for_answers(2)
         time.sleep(draw.uniform(0, 0.8))
         kind, before, begin = kinds[moment % len(kinds)] if moment < len(kinds) else draw.choice(kinds), server.restarts(), time.monotonic()
-        undo = server.harm(kind, draw)
-
-        def died(before=before):
-            now = server.restarts()
-            return [model for model in now if now[model] > before[model]]
-
+        undo = harm(server, fault, kind, draw)
         limit = time.monotonic() + (3 if kind == "limit" else PATIENCE)
-        while not (dead := died()) and time.monotonic() < limit:
+        while not (dead := server.died(before)) and time.monotonic() < limit:
             time.sleep(0.005)
         if not dead:
             undo()
@@ -269,38 +316,41 @@ def disturb(server, load, moments, draw):
     return pauses
 
 
+def report(pauses, load, begin):
+    """Prints the pauses by kind, and the number of answers."""
+    server, width = load.server, max(map(len, pauses))
+    resumed, drafted = (sum(server.figures(f"mlx_{name}_total").values()) for name in ("requests_resumed", "drafted_tokens"))
+    print(f"\n{'fault':>{width}} {'deaths':>7} {'median s':>9} {'longest s':>10}")
+    for kind, times in pauses.items():
+        print(f"{kind:>{width}} {len(times):7} {statistics.median(times or [0]):9.2f} {max(times or [0]):10.2f}")
+    answers, seconds = sum(load.answered.values()), time.monotonic() - begin
+    print(f"{answers} answers in {seconds:.0f} s, {len(load.wrong)} wrong; {resumed} sequences resumed, {drafted} tokens drafted", flush=True)
+
+
+def verdict(failures):
+    print("FAILED" if failures else "OK: no accepted request was lost, and no answer shows a death.")
+    sys.exit(bool(failures))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--moments", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("command", nargs="+", help="the server's command, after --")
     arguments = parser.parse_args()
-    server = Server(arguments.command)
-    load, begin = Load(server), time.monotonic()
+    folder = tempfile.TemporaryDirectory()
+    fault, eye = Path(folder.name) / "fault", GOLDEN / "pictures/mistral3-f32"
+    hooks = {"MLX_ENGINE_FAULT_FILE": str(fault), "MLX_ENGINE_DEADLINE_MS": "2000"}
+    server = Server(arguments.command, {"tiny": copy_model(folder.name), "eye": eye}, ["--max-running", "16"], hooks)
+    load, begin = Load(server, (eye / "41x30.png").read_bytes()), time.monotonic()
     load.learn()
     print(f"{len(load.requests)} requests without a death: {time.monotonic() - begin:.1f} s", flush=True)
-    clients = [threading.Thread(target=load.client, args=(f"{arguments.seed} {i}",)) for i in range(CLIENTS)]
-    for client in clients:
-        client.start()
-    pauses = disturb(server, load, arguments.moments, random.Random(arguments.seed))
-    load.ending.set()
-    for client in clients:
-        client.join()
-    failures = len(load.wrong)
-    server.wait("the server is ready", lambda: server.get("/ready")[0] == 200)
-    drafted, resumed = (sum(server.figures(f"mlx_{name}_total").values()) for name in ("drafted_tokens", "requests_resumed"))
-    server.wait("nothing runs", lambda: not sum(server.figures("mlx_requests_running").values()))
-    children = server.children()
-    server.process.terminate()
-    failures += bool(server.process.wait(60))
-    failures += sum(Path(f"/proc/{child}").exists() for child in children)
-    print(f"\n{'fault':>8} {'deaths':>7} {'median s':>9} {'longest s':>10}")
-    for kind, times in pauses.items():
-        print(f"{kind:>8} {len(times):7} {statistics.median(times or [0]):9.2f} {max(times or [0]):10.2f}")
-    seconds = time.monotonic() - begin
-    print(f"{sum(load.answered.values())} answers in {seconds:.0f} s, {len(load.wrong)} wrong; {resumed} sequences resumed, {drafted} tokens drafted")
-    print("FAILED" if failures else "OK: no accepted request was lost, and no answer shows a death.")
-    sys.exit(bool(failures))
+    end_clients = load.clients(CLIENTS, arguments.seed)
+    pauses = disturb(server, fault, load, arguments.moments, random.Random(arguments.seed))
+    end_clients()
+    report(pauses, load, begin)
+    verdict(len(load.wrong) + server.end())
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -57,6 +57,7 @@ mod processor;
 pub mod quantization;
 pub mod sampling;
 pub mod sentence_transformers;
+mod sockets;
 pub mod speech;
 mod stream_errors;
 pub mod transcription;

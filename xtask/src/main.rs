@@ -90,7 +90,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Kill engines at random moments under 64 clients of four protocols, and compare all answers with those without deaths
+    /// Kill engines at random moments under 64 clients of four protocols, and compare all answers with those without deaths; or disturb ranks
     Chaos(chaos::Arguments),
     /// Measure the quality of answers on two small trained models from PyPI, and write docs/quality.md
     Real {

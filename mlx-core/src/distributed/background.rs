@@ -54,6 +54,11 @@ impl<T: Message> Background<T> {
         write_message(&self.writer, message, payload)
     }
 
+    /// Returns the write end.
+    pub(super) fn writer(&self) -> Arc<Mutex<Writer>> {
+        Arc::clone(&self.writer)
+    }
+
     /// Returns the next message, or `None` at the deadline.
     pub(super) fn receive(&self, until: Instant) -> Outcome<Option<(T, Vec<u8>)>> {
         let messages = self.messages.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

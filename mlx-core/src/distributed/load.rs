@@ -14,6 +14,7 @@ use super::message::LoadRequest;
 use super::parallel::Parallel;
 use super::pipeline::PipelineModel;
 use super::plan;
+use super::ring_links::RingLinks;
 use super::tensor::TensorModel;
 use super::worker_client::{Refusal, WorkerClient};
 use super::worker_pool::WorkerPool;
@@ -66,7 +67,7 @@ pub(crate) fn load(
     });
     let parts: Vec<LoadRequest> = parts.collect();
     let mut loading = Loading::begin(&mut clients, &parts)?;
-    let group = Arc::new(join(start, group_file, &mut loading)?);
+    let group = Arc::new(join(start, group_file.clone(), &mut loading)?);
     let shard = || Shard { rank: 0, ranks: shares.len(), all_reduce: Arc::clone(&group) as _ };
     let shard = (workers.parallel == Parallel::Tensor).then(shard);
     let mut own_bytes = 0;
@@ -81,6 +82,7 @@ pub(crate) fn load(
     for client in &clients {
         client.report_loss().map_err(|message| failed(client, &message))?;
     }
+    watch_ring(workers.backend, &group_file, &clients, on_loss)?;
     let others = (WorkerPool::new(clients, Arc::clone(on_loss)), group);
     let footprint = widest(&shares).unwrap_or(divided.spec().footprint);
     Ok(match workers.parallel {
@@ -90,6 +92,16 @@ pub(crate) fn load(
             Box::new(PipelineModel::new(divided, local, ranges, footprint, others, &ready))
         }
     })
+}
+
+/// Reports the end of a connection of the ring, also while the engine waits within MLX.
+fn watch_ring(backend: GroupBackend, file: &str, clients: &[WorkerClient], on_loss: &OnLoss) -> Result<()> {
+    let names: Vec<String> = clients.iter().map(WorkerClient::name).collect();
+    let on_loss = Arc::clone(on_loss);
+    let report = move |rank: usize| {
+        on_loss(&format!("rank 0 lost its connection to {} in the ring", names[rank - 1]));
+    };
+    RingLinks::find(backend, file, 0).watch(report).map_err(Error::Distributed)
 }
 
 /// Returns the text of MLX's file that describes the group; empty if the backend reads none.

@@ -25,6 +25,7 @@ mod pipeline;
 mod plan;
 mod rank;
 mod remote_state;
+mod ring_links;
 mod split;
 mod stage;
 mod tensor;

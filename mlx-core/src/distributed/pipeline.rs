@@ -61,7 +61,7 @@ impl PipelineModel {
         }
         // The workers wait for the rows.
         let rows = self.exchange(pass.hidden(), needs_hidden);
-        let rows = rows.map_err(|error| self.pool.lost(&format!("rank 0 could not continue: {error}")))?;
+        let rows = rows.map_err(|error| self.pool.failed(error))?;
         pass.move_to(layers, rows);
         RemoteState::record(&self.pool, states)
     }
@@ -108,6 +108,11 @@ impl Model for PipelineModel {
 
     fn shift(&self, state: &mut SequenceState, kept: usize, dropped: usize) -> Result<()> {
         self.local.shift(state, kept, dropped)
+    }
+
+    fn loses_machines(&self, error: &str) -> bool {
+        self.pool.failed(error);
+        true
     }
 
     fn normalized(&self, hidden: &Array) -> Result<Array> {

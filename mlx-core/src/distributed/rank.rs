@@ -9,11 +9,12 @@ use mlx_files::size;
 
 use super::admitted::Admitted;
 use super::background::{Background, OnLoss};
-use super::connection::{Connection, Outcome};
+use super::connection::{Connection, Outcome, write_message};
 use super::divided::{Divided, Share};
 use super::group;
 use super::message::{LoadRequest, Loaded, Reply, Request};
 use super::parallel::Parallel;
+use super::ring_links::{ERROR_GRACE, RingLinks};
 use super::stage::Stage;
 use super::worker_event::WorkerEvent;
 use crate::array;
@@ -64,9 +65,9 @@ impl Rank {
         let on_loss: OnLoss = Arc::new(move |reason: &str| on_loss(&format!("{rank_zero} {reason}")));
         let connected = Connection::new(stream, heartbeat_timeout).and_then(|mut connection| {
             connection.trust(heartbeat_timeout)?;
-            Background::new(connection, Some(on_loss))
+            Background::new(connection, Some(Arc::clone(&on_loss)))
         });
-        let outcome = connected.and_then(|server| self.work(&server, end, on_event));
+        let outcome = connected.and_then(|server| self.work(&server, end, on_event, &on_loss));
         outcome.map_or_else(|error| format!("{from} {error}"), |()| "this worker is shutting down".into())
     }
 
@@ -75,6 +76,7 @@ impl Rank {
         server: &Background<Request>,
         end: &AtomicBool,
         on_event: &mut dyn FnMut(WorkerEvent),
+        on_loss: &OnLoss,
     ) -> Outcome<()> {
         let mut stage: Option<Stage> = None;
         while !end.load(Ordering::Relaxed) {
@@ -83,13 +85,19 @@ impl Rank {
                 Some((Request::Load(_), _)) if stage.is_some() => {
                     return refuse(server, "has loaded a share already");
                 }
-                Some((Request::Load(part), _)) => stage = Some(self.load(server, &part, on_event)?),
+                Some((Request::Load(part), _)) => {
+                    stage = Some(self.load(server, &part, on_event)?);
+                    watch_ring(server, &part, on_loss)?;
+                }
                 Some((Request::Echo, payload)) => server.send(&Reply::Echo, &payload)?,
                 Some((request, _)) => {
                     let Some(stage) = &mut stage else { return refuse(server, "has loaded no share") };
                     let outcome = stage.answer(&request, |reply| server.send(&reply, &[]));
                     // The other ranks wait in the middle of a pass, so none can continue.
-                    outcome?.or_else(|error| refuse(server, &format!("could not continue: {error}")))?;
+                    outcome?.or_else(|error| {
+                        std::thread::sleep(ERROR_GRACE);
+                        refuse(server, &format!("could not continue: {error}"))
+                    })?;
                 }
             }
         }
@@ -172,6 +180,16 @@ impl Rank {
         let loaded = Loaded { weight_bytes, room, fingerprint };
         Ok((loaded, Stage::new(decoder, part.layers.clone(), part.parallel == Parallel::Tensor, group)))
     }
+}
+
+/// Leaves rank 0 when a connection of the ring has ended, also while this thread waits within MLX.
+fn watch_ring(server: &Background<Request>, part: &LoadRequest, on_loss: &OnLoss) -> Outcome<()> {
+    let (writer, on_loss) = (server.writer(), Arc::clone(on_loss));
+    RingLinks::find(part.backend, &part.group_file, part.rank).watch(move |rank| {
+        let message = format!("lost its connection to rank {rank} in the ring");
+        write_message(&writer, &Reply::Refused { message, busy: false }, &[]).ok();
+        on_loss(&format!("waits for this rank, which lost its connection to rank {rank} in the ring"));
+    })
 }
 
 /// Refuses rank 0.

@@ -57,7 +57,7 @@ impl TensorModel {
         let layers = end - pass.layer();
         // The workers compute exactly these layers, and wait for this machine within them.
         if let Err(error) = self.local.advance(pass, layers, states).and_then(|()| pass.start()) {
-            return Err(self.pool.lost(&format!("rank 0 could not compute its shard: {error}")));
+            return Err(self.pool.failed(error));
         }
         RemoteState::record(&self.pool, states)
     }
@@ -93,6 +93,11 @@ impl Model for TensorModel {
 
     fn shift(&self, state: &mut SequenceState, kept: usize, dropped: usize) -> Result<()> {
         self.local.shift(state, kept, dropped)
+    }
+
+    fn loses_machines(&self, error: &str) -> bool {
+        self.pool.failed(error);
+        true
     }
 
     fn normalized(&self, hidden: &Array) -> Result<Array> {

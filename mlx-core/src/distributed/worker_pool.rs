@@ -1,10 +1,12 @@
 //! The workers of a model: requests to all of them. Invariant: after any failure the workers are lost, and the engine's process ends.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::background::OnLoss;
 use super::connection::Outcome;
 use super::message::{RemoteStateInfo, Reply, Request, StateCommand};
+use super::ring_links::ERROR_GRACE;
 use super::worker_client::WorkerClient;
 use crate::error::{Error, Result};
 
@@ -64,8 +66,14 @@ impl WorkerPool {
         }
     }
 
+    /// Reports that this machine cannot continue, unless the loss of a worker is reported meanwhile, which may be the reason.
+    pub(super) fn failed(&self, error: impl Display) -> Error {
+        std::thread::sleep(ERROR_GRACE);
+        self.lost(&format!("rank 0 could not continue: {error}"))
+    }
+
     /// Reports that the workers are lost.
-    pub(super) fn lost(&self, message: &str) -> Error {
+    fn lost(&self, message: &str) -> Error {
         (self.on_loss)(message);
         Error::Distributed(message.to_owned())
     }

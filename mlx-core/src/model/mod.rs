@@ -137,6 +137,11 @@ pub trait Model: Send {
         Ok(pass.hidden)
     }
 
+    /// Handles an error of the device within a pass. Returns true if the machines of a divided model cannot continue after it.
+    fn loses_machines(&self, _error: &str) -> bool {
+        false
+    }
+
     /// Applies the last norm to some rows of [`Model::forward`]. The head and pooled embeddings read the result.
     fn normalized(&self, hidden: &Array) -> Result<Array>;
 

@@ -148,6 +148,9 @@ impl Device {
         }
         let widths = match exact_widths(self.model(adapter), self.step_rows()) {
             Err(error @ Error::Distributed(_)) => return Err(error),
+            Err(error) if self.loses_machines(&error.to_string()) => {
+                return Err(Error::Distributed(error.to_string()));
+            }
             outcome => outcome.unwrap_or_else(|error| {
                 tracing::warn!(%error, "cannot check the widths of exact decode steps");
                 Vec::new()
@@ -160,6 +163,12 @@ impl Device {
         }
         tracing::debug!(adapter, ?widths, "the widths of exact decode steps");
         Ok(checked.get_or_init(|| widths))
+    }
+
+    /// Handles an error of the device within a pass. Returns true if the machines of a divided model cannot continue after it: some of them
+    /// may have computed the pass.
+    pub(in crate::engine) fn loses_machines(&self, error: &str) -> bool {
+        self.base().loses_machines(error)
     }
 
     /// Returns the widths if they were checked, which happens before an exact sequence runs.
