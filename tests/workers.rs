@@ -48,7 +48,7 @@ fn answer(server: &Server) -> Value {
 }
 
 /// Streams long answers to all prompts while `fault` runs. Returns their texts.
-fn streams_during(server: &Server, fault: impl FnOnce()) -> Vec<String> {
+pub(crate) fn streams_during(server: &Server, fault: impl FnOnce()) -> Vec<String> {
     let stream = |prompt: &str| {
         let mut request = request(LONG, true);
         request["prompt"] = prompt.into();
@@ -65,7 +65,7 @@ fn streams_during(server: &Server, fault: impl FnOnce()) -> Vec<String> {
     })
 }
 
-fn wait_until_ready(server: &Server) {
+pub(crate) fn wait_until_ready(server: &Server) {
     let begun = Instant::now();
     while server.get("/ready").status != 200 {
         assert!(begun.elapsed() < SOON, "the engine does not use the returned worker");
@@ -82,7 +82,7 @@ fn wait_until_away(server: &Server) {
 }
 
 /// Returns a model of four layers for long answers, with the key of its workers.
-fn long_model() -> TempDir {
+pub(crate) fn long_model() -> TempDir {
     let folder = with_layers("llama-f32", 4);
     let config = folder.path().join("config.json");
     let mut object: Value = serde_json::from_slice(&std::fs::read(&config).expect("a config")).expect("json");
