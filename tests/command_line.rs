@@ -6,6 +6,7 @@ mod cli;
 mod cli_input_audio;
 mod cli_pictures;
 mod distributed;
+mod distributed_options;
 mod group_faults;
 mod hostile_models;
 mod http_bombs;

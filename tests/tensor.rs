@@ -67,7 +67,7 @@ fn prompts() -> Vec<Vec<u32>> {
 }
 
 /// Compares the answers of two engines up to the first token that is not clearly the best. Returns the number of compared tokens.
-fn compare(one: &Engine, other: &Engine, what: &str) -> usize {
+pub(crate) fn compare(one: &Engine, other: &Engine, what: &str) -> usize {
     let mut options = greedy(24);
     options.logprobs = Some(2);
     let mut compared = 0;

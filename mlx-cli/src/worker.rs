@@ -48,6 +48,10 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "FILE", env = "MLX_WORKER_KEY_FILE")]
     worker_key_file: Option<PathBuf>,
 
+    /// An adapter that the first machine may use: a folder with adapter_config.json; may be given several times
+    #[arg(long, value_name = "FOLDER")]
+    adapter: Vec<PathBuf>,
+
     #[command(flatten)]
     machine: MachineArgs,
 
@@ -82,6 +86,10 @@ pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
         return Err(Failure::usage("--host", why));
     }
     let folder = args.model.folder()?;
+    let mut flags = args.machine.flags.clone();
+    for adapter in &args.adapter {
+        flags.extend(["--adapter".to_owned(), path_text(&mlx_hub::resolve_adapter(adapter)?)]);
+    }
     let worker = Worker::new(&folder, key, args.machine.memory_budget.map(|size| size.0))?;
     let endpoint = format!("{}:{}", args.host, args.port);
     let cannot =
@@ -90,12 +98,17 @@ pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
     let address = listener.local_addr().map_err(cannot)?;
     terminal::note(&format!("{LISTENING}{address} for rank 0"));
     let work = |admitted, hear: &mut dyn FnMut(WorkerEvent)| {
-        rank_process::run(&folder, &args.machine.flags, admitted, hear)
+        rank_process::run(&folder, &flags, admitted, hear)
             .unwrap_or_else(|error| format!("its process could not be started ({error})"))
     };
     let note = |event| terminal::note(&event_text(&event));
     worker.serve(listener, &Arc::new(AtomicBool::new(false)), work, note)?;
     Ok(())
+}
+
+/// Returns a path as an argument of a command.
+fn path_text(path: &Path) -> String {
+    path.display().to_string()
 }
 
 /// Returns true if the path means standard input.

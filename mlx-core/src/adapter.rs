@@ -4,6 +4,7 @@
 mod config;
 mod fuse;
 mod names;
+mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -52,7 +53,7 @@ impl AdapterSummary {
     /// Returns the bytes of its tensors on the device, for a model that computes in this type.
     pub fn device_bytes(&self, dtype: &str) -> u64 {
         let is_same = self.dtype == dtype || self.config.kind == AdapterKind::Full;
-        self.parameters * if is_same && dtype != "f32" { 2 } else { 4 }
+        self.parameters * float_bytes(is_same, dtype)
     }
 }
 
@@ -81,6 +82,13 @@ pub(crate) enum Target {
     Experts { count: usize, inputs: usize, outputs: usize },
     /// An embedding table: `[rows, rank]` and `[rank, width]`.
     Embedding { rows: usize, width: usize },
+}
+
+/// The numbers that a projection reads, or those that it returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Inputs,
+    Outputs,
 }
 
 impl Adapter {
@@ -278,6 +286,11 @@ fn modules(
         }
     }
     Ok(modules)
+}
+
+/// The bytes on the device of a number, for a model that computes in `dtype`. `is_same` is true if it keeps its type.
+fn float_bytes(is_same: bool, dtype: &str) -> u64 {
+    if is_same && dtype != "f32" { 2 } else { 4 }
 }
 
 /// Returns the name of the type if there is only one, else `mixed`.

@@ -10,8 +10,8 @@ use mlx_files::Warnings;
 use crate::abilities::Abilities;
 use crate::adapter::AdapterSummary;
 use crate::backend;
-use crate::distributed::{self, Parallel, Plan};
-use crate::engine::{EngineOptions, MemoryFit, Speculate};
+use crate::distributed::{self, Parallel, Plan, RankZero};
+use crate::engine::{EngineOptions, MemoryFit, survey_draft};
 use crate::error::Result;
 use crate::folder::{ModelFolder, expect_folder};
 
@@ -115,8 +115,12 @@ pub fn divide(folder: &Path, options: &EngineOptions, ranks: usize, parallel: Pa
     options.expect_divisible()?;
     expect_folder(folder)?;
     let budget = options.memory_budget.map_or_else(backend::default_memory_budget, Ok)?;
-    let plan = distributed::plan(folder, options.weights()?, (ranks, parallel), budget)?;
-    let room = MemoryFit::of(&options.bounded(plan.spec.clone()), None, plan.towers, options)?;
+    let draft = survey_draft(folder, options)?;
+    let draft_bytes = draft.as_ref().map_or(0, |draft| draft.weight_bytes);
+    let (policy, adapters) = (options.weights()?, options.adapters.clone());
+    let here = RankZero { policy, budget, with_mtp: false, draft_bytes, adapters };
+    let plan = distributed::plan(folder, (ranks, parallel), &here)?;
+    let room = MemoryFit::of(&options.bounded(plan.spec.clone()), draft.as_ref(), plan.towers, options)?;
     Ok(Partition { plan, room })
 }
 
@@ -126,19 +130,6 @@ pub fn needed_memory(folder: &Path, options: &EngineOptions) -> Result<u64> {
     let draft = survey_draft(folder, options)?;
     let towers = model::inspect_towers(folder, options.weights()?);
     MemoryFit::needed(&options.bounded(spec), draft.as_ref(), towers, options)
-}
-
-/// Returns the spec of the draft model or draft head for the model in `folder`, if there is one.
-fn survey_draft(folder: &Path, options: &EngineOptions) -> Result<Option<ModelSpec>> {
-    match &options.draft_model {
-        Some(name) => {
-            model::inspect(&mlx_hub::resolve(name)?, options.weights()?).map(|(spec, _)| Some(spec))
-        }
-        None if matches!(options.speculate, Speculate::Auto | Speculate::Mtp) => {
-            model::inspect_mtp(folder, options.weights()?)
-        }
-        None => Ok(None),
-    }
 }
 
 /// Inspects `folder` for an engine with these options.

@@ -53,9 +53,13 @@ fn print(args: &WorkerArgs, model: &str, hostfile: &Path, key_file: &Path) -> Re
     let hosts = Host::read(hostfile)?;
     let (hostfile, key_file) = (absolute(hostfile)?, absolute(key_file)?);
     let workers = hosts.iter().map(|host| (host.ssh.as_str(), command(args, model, host, &key_file)));
-    let first = ["mlx", "serve", "-m", model, "--hostfile", &hostfile, "--worker-key-file", &key_file]
-        .map(str::to_owned);
-    let commands = workers.chain([("the first", first.to_vec())]);
+    let first = ["mlx", "serve", "-m", model, "--hostfile", &hostfile, "--worker-key-file", &key_file];
+    let mut first = first.map(str::to_owned).to_vec();
+    for adapter in &args.adapter {
+        let name = adapter.file_name().unwrap_or_default().to_string_lossy();
+        first.extend(["--adapter".to_owned(), format!("{name}={}", everywhere(adapter))]);
+    }
+    let commands = workers.chain([("the first", first)]);
     let lines = commands.map(|(machine, words)| format!("# on {machine}\n{}\n", shell_word::line(&words)));
     terminal::show(&lines.collect::<String>())
 }
@@ -66,7 +70,7 @@ fn absolute(path: &Path) -> mlx_core::Result<String> {
     Ok(absolute.display().to_string())
 }
 
-/// Returns the model's name for the other machines: a folder or a GGUF file as its absolute path.
+/// Returns the model's name for the other machines.
 fn model(args: &WorkerArgs) -> Result<String, Failure> {
     let Some(given) = args.model.given()? else {
         return Err(Failure::usage(
@@ -74,12 +78,17 @@ fn model(args: &WorkerArgs) -> Result<String, Failure> {
             "needs a model: the default model may differ between machines",
         ));
     };
+    Ok(everywhere(given))
+}
+
+/// Returns the name for the other machines of a model or an adapter: a folder or a file as its absolute path.
+fn everywhere(given: &Path) -> String {
     let absolute = match given {
         file if file.is_file() => std::path::absolute(file).ok(),
         folder if folder.is_dir() => folder.canonicalize().ok(),
         _ => None,
     };
-    Ok(absolute.as_deref().unwrap_or(given).display().to_string())
+    super::path_text(absolute.as_deref().unwrap_or(given))
 }
 
 /// Returns the command that starts a worker on its machine.
@@ -94,6 +103,9 @@ fn command(args: &WorkerArgs, model: &str, host: &Host, key_file: &str) -> Vec<S
     let start = [&args.remote_mlx, "worker", "-m", model, "--host", &ip, "--port", &port];
     words.extend(start.map(str::to_owned));
     words.extend(["--worker-key-file".to_owned(), key_file.to_owned()]);
+    for adapter in &args.adapter {
+        words.extend(["--adapter".to_owned(), everywhere(adapter)]);
+    }
     words.extend(args.machine.flags.iter().cloned());
     words
 }

@@ -36,6 +36,10 @@ pub(crate) struct RankArgs {
     #[arg(long)]
     heartbeat_timeout: u64,
 
+    /// A folder of an adapter
+    #[arg(long)]
+    adapter: Vec<PathBuf>,
+
     #[command(flatten)]
     machine: MachineArgs,
 }
@@ -58,7 +62,8 @@ pub(crate) fn run(args: &RankArgs) -> Result<(), Failure> {
     // The environment has the group already.
     let (from, rank, group) = (args.from.clone(), args.rank, GroupStart::default());
     let admitted = Admitted { stream, from, rank, heartbeat_timeout, group };
-    let rank = Rank::new(&args.folder, args.machine.memory_budget.map(|size| size.0), None)?;
+    let rank =
+        Rank::new(&args.folder, args.adapter.clone(), args.machine.memory_budget.map(|size| size.0), None)?;
     let on_loss: OnLoss = Arc::new(|reason: &str| leave(reason.to_owned()));
     let (never, hear) = (AtomicBool::new(false), &mut |event| send_event(&event));
     leave(rank.serve(admitted, &never, hear, on_loss))

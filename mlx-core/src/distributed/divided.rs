@@ -6,17 +6,16 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::remote_state::LayerKinds;
+use crate::adapter::Adapter;
 use crate::cache::{SequenceState, Variant};
 use crate::error::Result;
 use crate::model::part::{self, Watch};
 use crate::model::{
-    self, Decoder, DecoderConfig, Footprint, LayerBytes, LayerConfig, ModelPart, ModelSpec, TowerFootprints,
+    self, Decoder, DecoderConfig, Footprint, LayerBytes, LayerConfig, Model, ModelPart, ModelSpec,
+    TowerFootprints,
 };
 use crate::quantization::QuantizationConfig;
-use crate::weights::{Shard as ShardPlace, WeightPolicy, Weights};
-
-/// Bytes of each tensor that [`Divided::identity`] hashes.
-const SAMPLE: usize = 64;
+use crate::weights::{Shard as ShardPlace, Shared, WeightPolicy, Weights};
 
 /// Bytes per token in the sums of norms: a mean of queries and one of keys, in f32.
 const NORM_BYTES: usize = 8;
@@ -31,6 +30,10 @@ pub(super) struct Divided {
     bytes: LayerBytes,
     /// The footprints of its towers, which run on rank 0.
     towers: TowerFootprints,
+    /// Bytes of the model or head that drafts, which runs on rank 0.
+    draft_bytes: u64,
+    /// The folders of adapters.
+    adapters: Vec<PathBuf>,
 }
 
 impl Divided {
@@ -38,7 +41,29 @@ impl Divided {
     pub(super) fn open(folder: &Path, policy: WeightPolicy) -> Result<Self> {
         let (spec, config, bytes) = part::inspect_layers(folder, policy)?;
         let towers = model::inspect_towers(folder, policy);
-        Ok(Self { folder: folder.to_path_buf(), policy, config, spec, bytes, towers })
+        Ok(Self {
+            folder: folder.to_path_buf(),
+            policy,
+            config,
+            spec,
+            bytes,
+            towers,
+            draft_bytes: 0,
+            adapters: Vec::new(),
+        })
+    }
+
+    /// Adds these adapters. Fails if one does not fit the model.
+    pub(super) fn with_adapters(self, adapters: &[PathBuf]) -> Result<Self> {
+        for folder in adapters {
+            Adapter::open(folder)?.check_layers(self.spec.num_layers)?;
+        }
+        Ok(Self { adapters: adapters.to_vec(), ..self })
+    }
+
+    /// Counts a model or head of this size, which drafts on rank 0.
+    pub(super) fn with_draft(self, draft_bytes: u64) -> Self {
+        Self { draft_bytes, ..self }
     }
 
     /// The whole model.
@@ -66,6 +91,11 @@ impl Divided {
         self.towers
     }
 
+    /// Bytes that rank 0 holds in addition to its layers: the embedding and the head, the towers, and the model or head that drafts.
+    pub(super) fn bytes_on_rank_zero(&self) -> u64 {
+        self.bytes.ends + self.towers.weight_bytes() + self.draft_bytes
+    }
+
     /// True if a machine's layers may begin with this one. Layers that add features of pictures must be on rank 0.
     pub(super) fn may_begin_at(&self, layer: usize) -> bool {
         let pictured = self.towers.vision.map_or(0, |vision| vision.row_width() / self.spec.hidden_size - 1);
@@ -83,20 +113,29 @@ impl Divided {
     }
 
     /// Returns the share of a machine with these layers.
-    pub(super) fn stage(&self, layers: &Range<usize>) -> Share {
+    pub(super) fn stage(&self, layers: &Range<usize>) -> Result<Share> {
         let has_ends = layers.start == 0;
         let ends = if has_ends { self.bytes.ends } else { 0 };
-        Share {
-            part: ModelPart { layers: layers.clone(), has_embedding_and_head: has_ends },
-            weight_bytes: ends + self.bytes.layers[layers.clone()].iter().sum::<u64>(),
+        let part = ModelPart { layers: layers.clone(), has_embedding_and_head: has_ends };
+        let weight_bytes = ends + self.bytes.layers[layers.clone()].iter().sum::<u64>();
+        Ok(Share {
+            weight_bytes: weight_bytes + self.adapter_bytes(&part, None)?,
+            part,
             footprint: self
                 .footprint(&self.config.of_layers(layers), self.bytes.float)
                 .with_transfer(self.spec.hidden_size),
-        }
+        })
     }
 
     fn footprint(&self, config: &DecoderConfig, size: u64) -> Footprint {
-        Footprint::new(config, size, self.policy.backend.attention_kernels)
+        let footprint = Footprint::new(config, size, self.policy.backend.attention_kernels);
+        if self.adapters.is_empty() { footprint } else { footprint.adapted() }
+    }
+
+    /// Returns the bytes of all adapters on a machine with this part. `place` is its rank and the number of ranks in tensor mode.
+    fn adapter_bytes(&self, part: &ModelPart, place: Option<(usize, usize)>) -> Result<u64> {
+        let of = |adapter: &PathBuf| part::inspect_adapter(&self.folder, adapter, self.policy, part, place);
+        self.adapters.iter().map(of).sum()
     }
 
     /// Returns the share of `rank` out of `ranks` machines in tensor mode.
@@ -104,9 +143,11 @@ impl Divided {
         let (config, bytes) = part::inspect_shard(&self.folder, self.policy, rank, ranks)?;
         let has_ends = rank == 0;
         let ends = if has_ends { bytes.ends } else { 0 };
+        let part = ModelPart { layers: 0..config.layers.len(), has_embedding_and_head: has_ends };
+        let adapters = self.adapter_bytes(&part, Some((rank, ranks)))?;
         Ok(Share {
-            part: ModelPart { layers: 0..config.layers.len(), has_embedding_and_head: has_ends },
-            weight_bytes: ends + bytes.layers.iter().sum::<u64>(),
+            part,
+            weight_bytes: ends + bytes.layers.iter().sum::<u64>() + adapters,
             footprint: self.footprint(&config, bytes.float).with_all_reduce(config.hidden_size, ranks),
         })
     }
@@ -134,20 +175,25 @@ impl Divided {
         let (checkpoint, _) = weights.into_checkpoint();
         let mut hash = Xxh3::new();
         hash.update(format!("{:?}", self.config).as_bytes());
-        let entries: Vec<_> =
-            checkpoint.entries().iter().map(|(name, entry)| (name.clone(), entry.clone())).collect();
-        for (name, entry) in entries {
-            hash.update(format!("{name} {:?} {:?}", entry.dtype, entry.shape).as_bytes());
-            // The beginning of a matrix may be padding.
-            let middle = entry.length / 2;
-            hash.update(&checkpoint.read_part(&entry, middle..entry.length.min(middle + SAMPLE))?);
-        }
+        checkpoint.sample(&mut hash)?;
         Ok(hash.digest128())
     }
 
-    /// Loads a machine's share. `place` is the machine's rank in tensor mode.
-    pub(super) fn load(&self, part: &ModelPart, place: Option<ShardPlace>, watch: Watch) -> Result<Decoder> {
-        part::load_part(&self.folder, part, place, self.policy, watch)
+    /// Loads a machine's share, without and with each adapter, and stores its modules in `modules`. `place` is the machine's rank in tensor
+    /// mode.
+    pub(super) fn load(
+        &self,
+        part: &ModelPart,
+        place: Option<ShardPlace>,
+        modules: &Shared,
+        watch: Watch,
+    ) -> Result<Vec<Decoder>> {
+        part::load_part(&self.folder, &self.adapters, (part, place), (self.policy, modules), watch)
+    }
+
+    /// Loads the MTP head, whose embedding and output matrix are in `shared`.
+    pub(super) fn load_mtp(&self, shared: &Shared) -> Result<Option<Box<dyn Model>>> {
+        model::load_mtp(&self.folder, self.policy, shared)
     }
 }
 

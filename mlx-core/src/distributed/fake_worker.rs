@@ -85,6 +85,7 @@ pub(super) fn asked_to_load(connection: &mut Connection) -> LoadRequest {
 pub(super) fn part() -> LoadRequest {
     LoadRequest {
         identity: "0".into(),
+        adapters: Vec::new(),
         rank: 1,
         ranks: 2,
         parallel: Parallel::Pipeline,
@@ -98,5 +99,5 @@ pub(super) fn part() -> LoadRequest {
 
 /// Returns the reply of a loaded worker.
 pub(super) fn ready() -> Reply {
-    Reply::Ready(Loaded { weight_bytes: 1, room: 1, fingerprint: "0".into() })
+    Reply::Ready(Loaded { weight_bytes: 1, room: 1, fingerprints: vec!["0".into()] })
 }

@@ -10,34 +10,42 @@ use super::group::{self, RankGroup};
 use super::group_backend::GroupBackend;
 use super::group_start::GroupStart;
 use super::loading::{Loading, failed};
+use super::machines::Machines;
 use super::message::LoadRequest;
 use super::parallel::Parallel;
 use super::pipeline::PipelineModel;
 use super::plan;
+use super::rank_zero::RankZero;
 use super::ring_links::RingLinks;
 use super::tensor::TensorModel;
 use super::worker_client::{Refusal, WorkerClient};
 use super::worker_pool::WorkerPool;
 use super::workers::Workers;
+use crate::adapter::Adapter;
 use crate::error::{Error, Result};
-use crate::model::Model;
-use crate::weights::{Progress, Shard, WeightPolicy};
+use crate::model::{Decoder, Model};
+use crate::weights::{Progress, Shard, Shared};
 
 /// The pause between attempts to connect to a worker.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Loads the model in `folder` on this machine, within `budget` bytes, and on the workers. `on_loss` is called from another thread when a
-/// worker is lost, and this process then has to end.
+/// A model on several machines without and with each adapter, and its MTP head, which is on this one: `None` if it has none or it was not
+/// requested.
+type DividedModels = (Vec<Box<dyn Model>>, Option<Result<Box<dyn Model>>>);
+
+/// Loads the model in `folder` on this machine and on the workers. `on_loss` is called from another thread when a worker is lost, and this
+/// process then has to end.
 pub(crate) fn load(
     folder: &Path,
     workers: &Workers,
-    policy: WeightPolicy,
-    budget: u64,
+    here: &RankZero,
     on_loss: &OnLoss,
     progress: Progress,
-) -> Result<Box<dyn Model>> {
+) -> Result<DividedModels> {
+    let RankZero { policy, budget, .. } = *here;
     group::expect_possible()?;
-    let divided = Divided::open(folder, policy)?;
+    let divided =
+        Divided::open(folder, policy)?.with_draft(here.draft_bytes).with_adapters(&here.adapters)?;
     let start = GroupStart::of_this_process(workers);
     let mut clients: Vec<WorkerClient> = (workers.addresses.iter().enumerate())
         .map(|(place, address)| {
@@ -53,9 +61,11 @@ pub(crate) fn load(
     }
     let shares = plan::shares(&divided, workers.parallel, &budgets)?;
     let identity = format!("{:032x}", divided.identity()?);
+    let adapters = here.adapters.iter().map(|folder| adapter_identity(folder)).collect::<Result<Vec<_>>>()?;
     let group_file = group_file(workers, &clients)?;
     let parts = shares[1..].iter().enumerate().map(|(place, share)| LoadRequest {
         identity: identity.clone(),
+        adapters: adapters.clone(),
         rank: place + 1,
         ranks: shares.len(),
         parallel: workers.parallel,
@@ -76,22 +86,32 @@ pub(crate) fn load(
         progress(read, total);
         loading.poll_if_due()
     };
-    let local = divided.load(&shares[0].part, shard, watch)?;
+    let modules = Shared::default();
+    let locals = divided.load(&shares[0].part, shard, &modules, watch)?;
+    let mtp = if here.with_mtp { divided.load_mtp(&modules).transpose() } else { None };
     // Without reports, this process would count as stuck.
-    let ready = loading.wait(|| progress(own_bytes, own_bytes))?;
+    let loaded = loading.wait(|| progress(own_bytes, own_bytes))?;
     for client in &clients {
         client.report_loss().map_err(|message| failed(client, &message))?;
     }
     watch_ring(workers.backend, &group_file, &clients, on_loss)?;
-    let others = (WorkerPool::new(clients, Arc::clone(on_loss)), group);
     let footprint = widest(&shares).unwrap_or(divided.spec().footprint);
-    Ok(match workers.parallel {
-        Parallel::Tensor => Box::new(TensorModel::new(divided, local, footprint, others, &ready)),
-        Parallel::Pipeline => {
-            let ranges = shares.into_iter().map(|share| share.part.layers).collect();
-            Box::new(PipelineModel::new(divided, local, ranges, footprint, others, &ready))
+    let pool = Arc::new(WorkerPool::new(clients, Arc::clone(on_loss)));
+    let machines = Arc::new(Machines { divided, pool, group, footprint, loaded });
+    let ranges: Vec<_> = shares.into_iter().map(|share| share.part.layers).collect();
+    let model = |(adapter, local): (usize, Decoder)| -> Box<dyn Model> {
+        let machines = Arc::clone(&machines);
+        match workers.parallel {
+            Parallel::Tensor => Box::new(TensorModel::new(machines, local, adapter)),
+            Parallel::Pipeline => Box::new(PipelineModel::new(machines, (local, adapter), ranges.clone())),
         }
-    })
+    };
+    Ok((locals.into_iter().enumerate().map(model).collect(), mtp))
+}
+
+/// Returns the number that folders with the same adapter share, in hexadecimal.
+pub(super) fn adapter_identity(folder: &Path) -> Result<String> {
+    Ok(format!("{:032x}", Adapter::open(folder)?.identity()?))
 }
 
 /// Reports the end of a connection of the ring, also while the engine waits within MLX.

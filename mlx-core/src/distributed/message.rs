@@ -14,7 +14,7 @@ use crate::model::Span;
 use crate::weights::FloatPolicy;
 
 /// The protocol version. It changes whenever a message changes.
-pub(super) const PROTOCOL: u32 = 10;
+pub(super) const PROTOCOL: u32 = 11;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -77,6 +77,8 @@ impl Message for Request {
 pub(crate) struct LoadRequest {
     /// The number that folders with the same model share, in hexadecimal.
     pub(crate) identity: String,
+    /// The numbers that folders with the same adapter share, in hexadecimal, in rank 0's order.
+    pub(crate) adapters: Vec<String>,
     /// The worker's rank, from 1, and the number of ranks.
     pub(crate) rank: usize,
     pub(crate) ranks: usize,
@@ -101,13 +103,15 @@ pub(crate) struct Loaded {
     pub(crate) weight_bytes: u64,
     /// Bytes of the budget that remain for states and passes.
     pub(crate) room: u64,
-    /// A hash of the weights and their settings in config.json, in hexadecimal.
-    pub(crate) fingerprint: String,
+    /// Hashes of the weights and their settings in config.json, in hexadecimal: without an adapter, then with each of them.
+    pub(crate) fingerprints: Vec<String>,
 }
 
 /// A request to run layers of a pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Advance {
+    /// The number of the adapter; 0 for none.
+    pub(crate) adapter: usize,
     /// The layers to run; all belong to the worker.
     pub(crate) layers: Range<usize>,
     /// The states that the pass extends.

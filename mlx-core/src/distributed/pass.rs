@@ -8,15 +8,17 @@ use crate::cache::SequenceState;
 use crate::error::Result;
 use crate::model::Pass;
 
-/// Builds the request to run these layers. Creates missing states on the workers.
+/// Builds the request to run these layers with an adapter; 0 for none. Creates missing states on the workers.
 pub(super) fn advance(
     pass: &Pass,
+    adapter: usize,
     layers: Range<usize>,
     needs_hidden: bool,
     states: &mut [&mut SequenceState],
 ) -> Result<Advance> {
     let ids = states.iter_mut().map(|state| RemoteState::of(state)?.id());
     Ok(Advance {
+        adapter,
         layers,
         states: ids.collect::<Result<_>>()?,
         position_shifts: states.iter().map(|state| state.position_shift()).collect(),

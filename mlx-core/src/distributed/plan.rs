@@ -6,11 +6,11 @@ use std::path::Path;
 use super::divided::{self, Divided, widest};
 use super::hosts::MAX_MACHINES;
 use super::parallel::Parallel;
+use super::rank_zero::RankZero;
 use super::split::split;
 use crate::error::{Error, Result};
 use crate::freed::cache_limit;
 use crate::model::{ModelSpec, TowerFootprints};
-use crate::weights::WeightPolicy;
 
 /// The division of a model among equal machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,33 +48,31 @@ pub struct Share {
 fn ranges(divided: &Divided, budgets: &[u64]) -> Result<Vec<Range<usize>>> {
     let (may_begin, is_enough) =
         (|layer| divided.may_begin_at(layer), |range: &Range<usize>| divided.extend_states(range));
-    let ends = divided.parts().ends + divided.towers().weight_bytes();
-    split(&divided.parts().layers, ends, budgets, may_begin, is_enough).ok_or_else(|| {
-        let message = format!(
-            "is {}; the {} layers of this model cannot be divided among that many machines",
-            budgets.len(),
-            divided.spec().num_layers
-        );
-        Error::option("ranks", message)
-    })
+    split(&divided.parts().layers, divided.bytes_on_rank_zero(), budgets, may_begin, is_enough).ok_or_else(
+        || {
+            let message = format!(
+                "is {}; the {} layers of this model cannot be divided among that many machines",
+                budgets.len(),
+                divided.spec().num_layers
+            );
+            Error::option("ranks", message)
+        },
+    )
 }
 
 /// Returns the shares of machines with these budgets, rank 0 first.
 pub(super) fn shares(divided: &Divided, parallel: Parallel, budgets: &[u64]) -> Result<Vec<divided::Share>> {
     match parallel {
-        Parallel::Pipeline => Ok(ranges(divided, budgets)?.iter().map(|it| divided.stage(it)).collect()),
+        Parallel::Pipeline => ranges(divided, budgets)?.iter().map(|it| divided.stage(it)).collect(),
         Parallel::Tensor => (0..budgets.len()).map(|rank| divided.shard(rank, budgets.len())).collect(),
     }
 }
 
-/// Plans the model in `folder` for `ranks` equal machines with `budget` bytes each.
-pub(crate) fn plan(
-    folder: &Path,
-    policy: WeightPolicy,
-    (ranks, parallel): (usize, Parallel),
-    budget: u64,
-) -> Result<Plan> {
-    let divided = Divided::open(folder, policy)?;
+/// Plans the model in `folder` for `ranks` machines like this one.
+pub(crate) fn plan(folder: &Path, (ranks, parallel): (usize, Parallel), here: &RankZero) -> Result<Plan> {
+    let RankZero { policy, budget, .. } = *here;
+    let divided =
+        Divided::open(folder, policy)?.with_draft(here.draft_bytes).with_adapters(&here.adapters)?;
     let layers = divided.spec().num_layers;
     let (what, most) = match parallel {
         Parallel::Pipeline => (format!("a model of {layers} layers"), layers.min(MAX_MACHINES)),

@@ -12,6 +12,7 @@ use super::background::{Background, OnLoss};
 use super::connection::{Connection, Outcome, write_message};
 use super::divided::{Divided, Share};
 use super::group;
+use super::load::adapter_identity;
 use super::message::{LoadRequest, Loaded, Reply, Request};
 use super::parallel::Parallel;
 use super::ring_links::{ERROR_GRACE, RingLinks};
@@ -21,8 +22,8 @@ use crate::array;
 use crate::backend::{Backend, default_memory_budget};
 use crate::error::{Error, Result};
 use crate::freed::cache_limit;
-use crate::model::Model;
-use crate::weights::{Shard, WeightPolicy};
+use crate::model::{Decoder, Model};
+use crate::weights::{Shard, Shared, WeightPolicy};
 use crate::wired::Wired;
 
 /// The interval at which a waiting rank checks whether it should end.
@@ -34,6 +35,8 @@ const REPORT: Duration = Duration::from_secs(1);
 /// A rank of the model in a folder, for one rank 0. Its memory is free once it is dropped.
 pub struct Rank {
     folder: PathBuf,
+    /// The folders of adapters that rank 0 may use.
+    adapters: Vec<PathBuf>,
     budget: u64,
     backend: Backend,
     _wired: Wired,
@@ -42,13 +45,18 @@ pub struct Rank {
 impl Rank {
     /// Creates a rank with this memory budget in bytes; the default is a fraction of the machine's memory. Call it on the thread that
     /// calls [`serve`](Self::serve).
-    pub fn new(folder: &Path, memory_budget: Option<u64>, backend: Option<Backend>) -> Result<Self> {
+    pub fn new(
+        folder: &Path,
+        adapters: Vec<PathBuf>,
+        memory_budget: Option<u64>,
+        backend: Option<Backend>,
+    ) -> Result<Self> {
         let detected = Backend::detect()?;
         let backend = backend.unwrap_or(detected);
         let budget = memory_budget.map_or_else(default_memory_budget, Ok)?;
         array::limit_freed_memory(cache_limit(budget))?;
         let wired = Wired::hold(budget - cache_limit(budget));
-        Ok(Self { folder: folder.to_path_buf(), budget, backend, _wired: wired })
+        Ok(Self { folder: folder.to_path_buf(), adapters, budget, backend, _wired: wired })
     }
 
     /// Works for rank 0 until it leaves or `end` is set. Returns the reason. `on_loss` is called with it from another thread, at once,
@@ -136,6 +144,7 @@ impl Rank {
             let message = "is not the model that rank 0 has: config.json or the tensors differ";
             return Err(Error::file(&self.folder, message));
         }
+        let divided = divided.with_adapters(&self.used_adapters(&part.adapters)?)?;
         let own = share_of(&divided, part)?;
         if own.weight_bytes >= self.room() {
             let (budget, weights) = (size(self.budget), size(own.weight_bytes));
@@ -143,6 +152,21 @@ impl Rank {
             return Err(Error::option("memory_budget", message));
         }
         Ok((divided, own))
+    }
+
+    /// Returns the folders of the adapters with these identities, in their order.
+    fn used_adapters(&self, identities: &[String]) -> Result<Vec<PathBuf>> {
+        let own = self.adapters.iter().map(|folder| Ok((adapter_identity(folder)?, folder)));
+        let own = if identities.is_empty() { Vec::new() } else { own.collect::<Result<Vec<_>>>()? };
+        let find = |(place, identity): (usize, &String)| {
+            let found = own.iter().find(|(own, _)| own == identity).map(|(_, folder)| (*folder).clone());
+            let missing = format!(
+                "lack the files of adapter {} of rank 0; start this worker with --adapter and a folder with the same files",
+                place + 1
+            );
+            found.ok_or_else(|| Error::option("adapters", missing))
+        };
+        identities.iter().enumerate().map(find).collect()
     }
 
     /// The bytes for weights, states and passes.
@@ -172,13 +196,15 @@ impl Rank {
         let group = Arc::new(group::join(part.backend, &part.group_file, part.rank, part.ranks)?);
         let shard = || Shard { rank: part.rank, ranks: part.ranks, all_reduce: Arc::clone(&group) as _ };
         let shard = (part.parallel == Parallel::Tensor).then(shard);
-        let decoder = divided.load(&own.part, shard, watch)?;
-        let spec = decoder.spec();
-        let weight_bytes = spec.weight_bytes;
-        let fingerprint = format!("{:032x}", spec.fingerprint);
+        let decoders = divided.load(&own.part, shard, &Shared::default(), watch)?;
+        let specs: Vec<_> = decoders.iter().map(Decoder::spec).collect();
+        let base = specs.first().map_or(0, |spec| spec.weight_bytes);
+        // A model with an adapter shares the weights of the first one.
+        let weight_bytes = base + specs.iter().map(|spec| spec.adapter_bytes(specs[0])).sum::<u64>();
+        let fingerprints = specs.iter().map(|spec| format!("{:032x}", spec.fingerprint)).collect();
         let room = self.room().saturating_sub(weight_bytes);
-        let loaded = Loaded { weight_bytes, room, fingerprint };
-        Ok((loaded, Stage::new(decoder, part.layers.clone(), part.parallel == Parallel::Tensor, group)))
+        let loaded = Loaded { weight_bytes, room, fingerprints };
+        Ok((loaded, Stage::new(decoders, part.layers.clone(), part.parallel == Parallel::Tensor, group)))
     }
 }
 
@@ -208,7 +234,7 @@ fn share_of(divided: &Divided, part: &LoadRequest) -> Result<Share> {
     };
     match parallel {
         _ if !is_right => Err(Error::Distributed(format!("{layers:?} are not valid layers for a worker"))),
-        Parallel::Pipeline => Ok(divided.stage(layers)),
+        Parallel::Pipeline => divided.stage(layers),
         Parallel::Tensor => divided.shard(*rank, *ranks),
     }
 }

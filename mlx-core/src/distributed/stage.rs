@@ -18,7 +18,8 @@ const MAX_ROWS: usize = 1 << 20;
 
 /// Layers of a model and states by their numbers on rank 0.
 pub(super) struct Stage {
-    decoder: Decoder,
+    /// The model without an adapter, then with each of them.
+    decoders: Vec<Decoder>,
     layers: Range<usize>,
     /// True if the stage has a shard of each layer.
     is_shard: bool,
@@ -28,8 +29,18 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Creates a stage without states.
-    pub(super) fn new(decoder: Decoder, layers: Range<usize>, is_shard: bool, group: Arc<RankGroup>) -> Self {
-        Self { decoder, layers, is_shard, group, states: HashMap::new() }
+    pub(super) fn new(
+        decoders: Vec<Decoder>,
+        layers: Range<usize>,
+        is_shard: bool,
+        group: Arc<RankGroup>,
+    ) -> Self {
+        Self { decoders, layers, is_shard, group, states: HashMap::new() }
+    }
+
+    /// Returns the model with this adapter; 0 is the model without one.
+    fn decoder(&self, adapter: usize) -> Result<&Decoder> {
+        self.decoders.get(adapter).ok_or_else(|| unexpected("an unknown adapter"))
     }
 
     /// Answers a request about passes or states, and computes what it issued. Rank 0 gets the answer before the result is computed.
@@ -81,17 +92,18 @@ impl Stage {
     }
 
     fn run(&self, advance: &Advance, states: &mut [SequenceState]) -> Result<Pass> {
-        let shape = [advance.rows as i32, self.decoder.spec().hidden_size as i32];
-        let mut hidden = self.group.receive(&shape, self.decoder.dtype())?;
+        let decoder = self.decoder(advance.adapter)?;
+        let shape = [advance.rows as i32, decoder.spec().hidden_size as i32];
+        let mut hidden = self.group.receive(&shape, decoder.dtype())?;
         if self.is_shard && !self.group.is_last() {
             hidden = self.group.send_on(&hidden)?;
         }
         let (spans, picture_rows) = (advance.spans.clone(), advance.picture_rows.clone());
         let batch = Batch::resumed(hidden, spans, &advance.axes, picture_rows, advance.per_span);
         let Range { start, end } = advance.layers;
-        let mut pass = self.decoder.resume(batch, start - self.layers.start)?;
+        let mut pass = decoder.resume(batch, start - self.layers.start)?;
         let mut borrowed: Vec<&mut SequenceState> = states.iter_mut().collect();
-        self.decoder.advance(&mut pass, end - start, &mut borrowed)?;
+        decoder.advance(&mut pass, end - start, &mut borrowed)?;
         Ok(pass)
     }
 
@@ -106,6 +118,7 @@ impl Stage {
     /// Refuses a pass that this worker cannot run.
     fn check(&self, advance: &Advance) -> Result<()> {
         let Advance { layers, states, position_shifts, spans, axes, picture_rows, rows, .. } = advance;
+        self.decoder(advance.adapter)?;
         let (own, rows) = (&self.layers, *rows);
         if layers.start < own.start || layers.end > own.end || layers.is_empty() {
             return Err(unexpected("layers of another machine"));
@@ -136,7 +149,7 @@ impl Stage {
     fn change(&mut self, id: u64, change: StateCommand) -> Result<RemoteStateInfo> {
         match change {
             StateCommand::New { variant, kv_bits } => {
-                let state = self.decoder.new_state(variant);
+                let state = self.decoder(0)?.new_state(variant);
                 self.states.insert(
                     id,
                     match kv_bits {
@@ -162,8 +175,10 @@ impl Stage {
             StateCommand::DropCheckpoints => drop(self.state(id)?.drop_checkpoints()),
             StateCommand::RecordSnapshots(on) => self.state(id)?.record_snapshots(on),
             StateCommand::Shift { kept, dropped } => {
-                let state = self.states.get_mut(&id).ok_or_else(|| unexpected("an unknown state"))?;
-                self.decoder.shift(state, kept, dropped)?;
+                let (Some(decoder), Some(state)) = (self.decoders.first(), self.states.get_mut(&id)) else {
+                    return Err(unexpected("an unknown state"));
+                };
+                decoder.shift(state, kept, dropped)?;
             }
         }
         self.state(id).map(|state| info(state))

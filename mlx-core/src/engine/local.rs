@@ -17,7 +17,7 @@ use super::options::{EngineOptions, Exactness};
 use super::outlet::{Outlet, Sink};
 use super::request::{CheckedRequest, RequestOptions};
 use super::run::divided::load_divided;
-use super::speculation::draft_source::wants_head;
+use super::speculation::draft_source::{survey, wants_head};
 use super::stats::{EngineStats, Gauges};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
@@ -83,10 +83,12 @@ pub(super) fn loader(
         }));
     }
     Ok(Box::new(move |options, folder, gauges| {
+        let with_head = wants_head(options);
         let loaded = if let Some(workers) = &options.workers {
-            load_divided(&path, workers, options, &mut progress)?
+            let draft = survey(&path, options)?;
+            load_divided(&path, workers, options, (with_head, draft.as_ref()), &mut progress)?
         } else {
-            let (adapters, with_head) = (&options.adapters, wants_head(options));
+            let adapters = &options.adapters;
             model::load_adapted(&path, adapters, with_head, options.weights()?, &mut progress)?
         };
         launch::decoder(loaded, folder, options, gauges)

@@ -54,6 +54,7 @@ pub use remote::{Outage, RemoteEngine, RemoteFacts, RemoteRequest, RemoteSequenc
 pub use request::{MAX_STOP_STRINGS, RequestOptions, Task};
 pub use resume::Resume;
 pub use run::row_check::{StepWidth, step_widths};
+pub(crate) use speculation::draft_source::survey as survey_draft;
 pub use stats::{EngineStats, Restarts};
 pub use step_monitor::{EngineReport, StepMonitor, StepReport};
 pub use usage::{Timings, Usage};

@@ -136,7 +136,7 @@ impl Footprint {
     }
 
     /// Adds the changes of an adapter, in up to f32, to the output of every projection.
-    pub(super) fn adapted(self) -> Self {
+    pub(crate) fn adapted(self) -> Self {
         Self { bytes_per_row: self.bytes_per_row + self.bytes_per_row * 4 / self.size, ..self }
     }
 

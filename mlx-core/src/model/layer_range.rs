@@ -80,12 +80,14 @@ fn layers_by_name(weights: &Weights, layers: usize) -> impl Fn(&str) -> Option<u
     }
 }
 
-/// Skips the tensors of all other parts.
+/// Skips the tensors of all other parts, and an adapter's changes of them.
 pub(super) fn keep_part(weights: &mut Weights, part: &ModelPart, layers: usize) {
     let layer_of = layers_by_name(weights, layers);
-    weights.skip_all(|name| match layer_of(name) {
+    let is_other = |layer: Option<usize>| match layer {
         Some(layer) => !part.layers.contains(&layer),
         None => !part.has_embedding_and_head,
-    });
+    };
+    weights.skip_all(|name| is_other(layer_of(name)));
+    weights.skip_changes(is_other);
     weights.recount();
 }

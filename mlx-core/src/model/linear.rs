@@ -141,7 +141,7 @@ impl Linear {
         bias: bool,
     ) -> Result<Self> {
         let shard = weights.shard().cloned().map(Box::new);
-        Ok(Self { shard, ..Self::load(weights, &[part], inputs, bias)? })
+        Self::load_adapted(weights, &[(part.name, part.outputs, None)], (inputs, bias), shard)
     }
 
     /// Like [`load`](Self::load), but reorders the outputs of parts: output `i` is output `order[i]` of the checkpoint.
@@ -154,9 +154,20 @@ impl Linear {
         let in_order = |order: Vec<i32>| Array::from_slice(&order, &[order.len() as i32]);
         let parts = parts.into_iter().map(|(part, order)| (part.name, part.outputs, order.map(in_order)));
         let parts: Vec<PartOrder> = parts.collect();
+        Self::load_adapted(weights, &parts, (inputs, bias), None)
+    }
+
+    /// Loads `parts` with an adapter's change of them, if there is one. `shard` is the rank of this machine if each has some of the inputs.
+    fn load_adapted(
+        weights: &mut Weights,
+        parts: &[PartOrder],
+        (inputs, bias): (usize, bool),
+        shard: Option<Box<Shard>>,
+    ) -> Result<Self> {
         let names: Vec<&str> = parts.iter().map(|(name, ..)| *name).collect();
-        let linear = weights.shared(&names, |weights| Self::take(weights, &parts, inputs, bias))?;
-        match LowRank::take(weights, &parts, inputs)? {
+        let linear = weights.shared(&names, |weights| Self::take(weights, parts, inputs, bias))?;
+        let linear = Self { shard, ..linear };
+        match LowRank::take(weights, parts, inputs)? {
             Some(low_rank) => linear.with_adapter(low_rank, weights.dtype()),
             None => Ok(linear),
         }
@@ -202,13 +213,14 @@ impl Linear {
             return Ok(Self { low_rank: Some(Box::new(change)), ..self });
         }
         let floats = self.matrices.iter().map(|matrix| matrix.floats(dtype)).collect::<Result<Vec<_>>>()?;
-        let low_rank = change.with_dora_ratio(&concatenate(&floats, 0)?)?;
+        let low_rank = change.with_dora_ratio(&concatenate(&floats, 0)?, self.shard.as_deref())?;
         Ok(Self { low_rank: Some(Box::new(low_rank)), ..self })
     }
 
     /// Maps `[..., input]` to `[..., output]`.
     pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
         match &self.low_rank {
+            Some(change) if self.shard.is_some() => self.summed_change(change, input),
             None => self.with_bias(input),
             Some(change) if !change.has_dora_ratio() => change.apply(input, self.with_bias(input)?),
             Some(change) => {
@@ -216,6 +228,13 @@ impl Linear {
                 self.bias.as_ref().map_or(Ok(output.clone()), |bias| Ok(add(&output, bias)?))
             }
         }
+    }
+
+    /// Maps like [`forward`](Self::forward) if each machine has some of the inputs, and those of the change.
+    fn summed_change(&self, change: &LowRank, input: &Array) -> Result<Array> {
+        let sum = self.summed(&change.added(input, self.product_here(input)?)?)?;
+        let output = change.with_magnitudes(input, sum)?;
+        self.bias.as_ref().map_or(Ok(output.clone()), |bias| Ok(add(&output, bias)?))
     }
 
     fn with_bias(&self, input: &Array) -> Result<Array> {
@@ -230,8 +249,12 @@ impl Linear {
 
     /// Returns the product without bias and changes.
     fn product(&self, input: &Array) -> Result<Array> {
-        let product = self.product_here(input)?;
-        self.shard.as_ref().map_or(Ok(product.clone()), |shard| shard.sum(&product))
+        self.summed(&self.product_here(input)?)
+    }
+
+    /// Adds the products of the machines that have the other inputs.
+    fn summed(&self, product: &Array) -> Result<Array> {
+        self.shard.as_ref().map_or(Ok(product.clone()), |shard| shard.sum(product))
     }
 
     fn product_here(&self, input: &Array) -> Result<Array> {

@@ -9,7 +9,7 @@ use mlx_rs::{Array, Dtype};
 use crate::adapter::Target;
 use crate::array::{scalar_like, slice_axis};
 use crate::error::Result;
-use crate::weights::{Factors, Weights};
+use crate::weights::{Factors, Shard, Weights};
 
 /// A low-rank change: `scale * (x first) second`.
 #[derive(Clone)]
@@ -117,12 +117,14 @@ impl LowRank {
         self.ratio.is_some()
     }
 
-    /// Computes the ratio of magnitudes to the norms of the rows of `weight`, `[output, input]`, after the change.
-    pub(super) fn with_dora_ratio(self, weight: &Array) -> Result<Self> {
+    /// Computes the ratio of magnitudes to the norms of the rows of `weight`, `[output, input]`, after the change. With `shard`, each machine
+    /// has some of the inputs.
+    pub(super) fn with_dora_ratio(self, weight: &Array, shard: Option<&Shard>) -> Result<Self> {
         let second = self.second.swap_axes(0, 1)?;
         let scaled = multiply(&second, scalar_like(self.scale, &second)?)?;
         let changed = add(weight, matmul(scaled, self.first.swap_axes(0, 1)?)?)?;
-        let lengths = sqrt(sum_axis(square(changed)?, 1, false)?)?;
+        let squares = sum_axis(square(changed)?, 1, false)?;
+        let lengths = sqrt(shard.map_or(Ok(squares.clone()), |shard| shard.sum(&squares))?)?;
         let (mut ratios, mut start) = (Vec::with_capacity(self.magnitudes.len()), 0);
         for (outputs, magnitudes) in &self.magnitudes {
             let lengths = slice_axis(&lengths, 0, start, start + *outputs as i32)?;
@@ -138,8 +140,17 @@ impl LowRank {
     /// Adds the change to `output`, the module's output for `input`, `[.., input]`. If there are magnitudes, `output` must not include the
     /// bias.
     pub(super) fn apply(&self, input: &Array, output: Array) -> Result<Array> {
+        self.with_magnitudes(input, self.added(input, output)?)
+    }
+
+    /// Adds the change to `output` without magnitudes.
+    pub(super) fn added(&self, input: &Array, output: Array) -> Result<Array> {
         let change = matmul(matmul(input, &self.first)?, &self.second)?;
-        let output = add(output, self.scaled(&change, input.dtype())?)?;
+        Ok(add(output, self.scaled(&change, input.dtype())?)?)
+    }
+
+    /// Applies the magnitudes, if there are any, to a changed output for `input`.
+    pub(super) fn with_magnitudes(&self, input: &Array, output: Array) -> Result<Array> {
         match &self.ratio {
             Some(ratio) => Ok(multiply(ratio.as_dtype(input.dtype())?, output)?),
             None => Ok(output),

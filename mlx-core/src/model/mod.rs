@@ -261,14 +261,20 @@ pub fn load_adapted(
         let weights = weights.sharing(&shared).adapted(adapter)?;
         models.push(Box::new(decoder::Decoder::load(&family, config.clone(), weights)?));
     }
-    let mtp = || -> Result<Option<Box<dyn Model>>> {
-        let silent = &mut |_, _| {};
-        let weights = Weights::open(folder, quantization.clone(), policy, silent)?.reusing(&shared);
-        let head = decoder::Decoder::load_mtp(&family, config.clone(), weights)?;
-        Ok(head.map(|head| Box::new(head) as Box<dyn Model>))
-    };
-    let mtp = if with_mtp { mtp().transpose() } else { None };
+    let mtp = if with_mtp { load_mtp(folder, policy, &shared).transpose() } else { None };
     Ok(Loaded::with_towers(models, mtp, folder, policy))
+}
+
+/// Loads the MTP head of the model in `folder`, whose embedding and output matrix are in `shared`. `None` if the model has no head.
+pub(crate) fn load_mtp(
+    folder: &Path,
+    policy: WeightPolicy,
+    shared: &Shared,
+) -> Result<Option<Box<dyn Model>>> {
+    let silent = &mut |_, _| {};
+    let (family, config, weights) = open(folder, policy, silent)?;
+    let head = Decoder::load_mtp(&family, config, weights.reusing(shared))?;
+    Ok(head.map(|head| Box::new(head) as Box<dyn Model>))
 }
 
 /// Rejects float types that experts do not support, before any weight is read.

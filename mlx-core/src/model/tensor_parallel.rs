@@ -11,6 +11,7 @@ use super::feed_forward::FeedForwardInput;
 use super::mamba2::GatedNorm;
 use super::mixer::MixerKind;
 use super::moe::{ExpertTensors, MoeConfig};
+use crate::adapter::Side;
 use crate::error::{Error, Result};
 use crate::quantization::MATRIX_PARTS;
 use crate::weights::{AxisSelection, Weights};
@@ -185,6 +186,7 @@ impl Sharder<'_, '_> {
         for part in MATRIX_PARTS {
             self.weights.cut(&format!("{name}.{part}"), OUTPUTS, places)?;
         }
+        self.weights.cut_change(name, Side::Outputs, places)?;
         self.weights.cut(&format!("{name}.bias"), 1, places)
     }
 
@@ -199,7 +201,7 @@ impl Sharder<'_, '_> {
         for part in ["scales", "biases", "weight"] {
             self.weights.cut(&format!("{name}.{part}"), INPUTS, &places)?;
         }
-        Ok(())
+        self.weights.cut_change(name, Side::Inputs, &places)
     }
 
     fn attention(&mut self, name: &str, config: &AttentionConfig) -> Result<()> {

@@ -74,11 +74,7 @@ impl<'a> Weights<'a> {
         if self.adapter.is_none() {
             return Ok(None);
         }
-        let in_files = names.iter().map(|name| {
-            let name = self.file_name_of(&format!("{name}.weight"));
-            name.strip_suffix(".weight").unwrap_or(&name).to_owned()
-        });
-        let names: Vec<String> = in_files.chain(names.iter().map(|name| (*name).to_owned())).collect();
+        let names: Vec<String> = names.iter().flat_map(|name| self.module_names(name)).collect();
         let Some(adapter) = &mut self.adapter else { return Ok(None) };
         let (scale, found) = (adapter.scale(), adapter.take(&names, target)?);
         let Some(found) = found else { return Ok(None) };
@@ -89,6 +85,12 @@ impl<'a> Weights<'a> {
             scale,
             magnitude,
         }))
+    }
+
+    /// Returns the names that an adapter may use for the module `name`: the one in the files, and the decoder's.
+    pub(super) fn module_names(&self, name: &str) -> [String; 2] {
+        let in_files = self.file_name_of(&format!("{name}.weight"));
+        [in_files.strip_suffix(".weight").unwrap_or(&in_files).to_owned(), name.to_owned()]
     }
 
     /// Counts the device bytes of a change that was computed from factors.

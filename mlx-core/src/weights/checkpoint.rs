@@ -15,11 +15,15 @@ use std::sync::Arc;
 use mlx_files::weight_files::{Index, shard_paths};
 use mlx_rs::Array;
 use safetensors::Dtype;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::source::{self, BlockHash, ReadAt, Source, TensorFile};
 use crate::error::{Error, Result};
 use crate::mlx_sys::filled;
 pub(crate) use entry::Entry;
+
+/// Bytes of each tensor that [`Checkpoint::sample`] hashes.
+const SAMPLE: usize = 64;
 
 /// Bytes of two tensors that are compared at a time.
 const COMPARED: usize = 1 << 20;
@@ -228,6 +232,17 @@ impl Checkpoint {
         let mut bytes = vec![0; range.len()];
         self.shards[entry.file].read_at(entry.start + range.start as u64, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Adds the name, type, shape and some bytes of each tensor to a hash.
+    pub(crate) fn sample(&self, hash: &mut Xxh3) -> Result<()> {
+        for (name, entry) in &self.entries {
+            hash.update(format!("{name} {:?} {:?}", entry.dtype, entry.shape).as_bytes());
+            // The beginning of a matrix may be padding.
+            let middle = entry.length / 2;
+            hash.update(&self.read_part(entry, middle..entry.length.min(middle + SAMPLE))?);
+        }
+        Ok(())
     }
 
     /// Returns true if two tensors are equal byte for byte; false if one of them was taken.

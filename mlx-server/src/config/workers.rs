@@ -1,6 +1,5 @@
 //! The machines among which the served model is divided, and the settings that are rejected then.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use mlx_core::distributed::Workers;
@@ -40,8 +39,7 @@ impl Config {
                 "only a process of its own can join the other machines, and end",
             );
         }
-        let adapters = self.models.adapter.iter().map(PathBuf::from).collect();
-        EngineOptions { adapters, ..options.clone() }.expect_divisible().map_err(in_words)?;
+        options.expect_divisible().map_err(in_words)?;
         Ok(Some(Workers { connect_timeout: CONNECT_TIMEOUT, ..workers }))
     }
 }
@@ -49,7 +47,6 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use mlx_core::distributed::{GroupBackend, Parallel};
-    use mlx_core::engine::Speculate;
     use mlx_options::{ByteSize, Seconds};
 
     use super::*;
@@ -71,7 +68,7 @@ mod tests {
         divided.models.model = vec!["a".into()];
         let found = divided.workers(&divided.engine_options()).expect("nothing is wrong");
         assert_eq!(found.expect("there is a hosts file").addresses, ["b:32323"]);
-        let changes: [(Change, &str); 11] = [
+        let changes: [(Change, &str); 9] = [
             (|it| it.models.model.push("b".into()), "--hostfile: divides one model"),
             (
                 |it| it.models.models_budget = Some(ByteSize(1)),
@@ -82,9 +79,7 @@ mod tests {
                 "--idle-timeout: cannot be used with --hostfile",
             ),
             (|it| it.models.in_process = true, "--in-process: cannot be used with --hostfile"),
-            (|it| it.models.adapter.push("a=b".into()), "--adapter cannot be used"),
             (|it| it.cache.prefix.prompt_cache_dir = Some("a".into()), "--prompt-cache-dir cannot be used"),
-            (|it| it.engine.speculate.speculate = Some(Speculate::Mtp), "--speculate cannot be used"),
             (|it| it.engine.workers.worker_timeout = Some(Seconds(0.0)), "--worker-timeout is 0 s"),
             (|it| it.engine.workers.backend = Some(GroupBackend::Mpi), "--backend is mpi, which needs"),
             (|it| it.engine.workers.backend = Some(GroupBackend::Jaccl), "--backend is jaccl, which "),

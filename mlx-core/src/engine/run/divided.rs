@@ -4,18 +4,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::memory_budget::budget;
-use crate::distributed::{self, OnLoss, Workers};
-use crate::engine::drafters::Speculate;
+use crate::distributed::{self, OnLoss, RankZero, Workers};
 use crate::engine::options::EngineOptions;
 use crate::error::{Error, Result};
-use crate::model::Loaded;
+use crate::model::{Loaded, ModelSpec};
 use crate::weights::Progress;
 
-/// Loads this machine's shard, and makes the workers load theirs.
+/// Loads this machine's shard and, if `with_mtp`, the MTP head, and makes the workers load theirs. `draft` is the head or the model that
+/// drafts.
 pub(in crate::engine) fn load_divided(
     folder: &Path,
     workers: &Workers,
     options: &EngineOptions,
+    (with_mtp, draft): (bool, Option<&ModelSpec>),
     progress: Progress,
 ) -> Result<Loaded> {
     options.expect_divisible()?;
@@ -26,8 +27,10 @@ pub(in crate::engine) fn load_divided(
         }
     });
     let (policy, budget) = (options.weights()?, budget(options)?);
-    let model = distributed::load(folder, workers, policy, budget, &on_loss, progress)?;
-    Ok(Loaded::with_towers(vec![model], None, folder, options.weights()?))
+    let draft_bytes = draft.map_or(0, |draft| draft.weight_bytes);
+    let here = RankZero { policy, budget, with_mtp, draft_bytes, adapters: options.adapters.clone() };
+    let (models, mtp) = distributed::load(folder, workers, &here, &on_loss, progress)?;
+    Ok(Loaded::with_towers(models, mtp, folder, policy))
 }
 
 impl EngineOptions {
@@ -37,14 +40,8 @@ impl EngineOptions {
             let message = format!("cannot be used with workers: {what}");
             Err(Error::option(name, message))
         };
-        if !self.adapters.is_empty() {
-            return beside("adapters", "adapters change layers that are on other machines");
-        }
         if self.prompt_cache.is_some() {
             return beside("prompt_cache", "states on other machines are not saved");
-        }
-        if self.speculate == Speculate::Mtp {
-            return beside("speculate", "the head for multi-token prediction is not loaded; use auto");
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! Chooses the model that drafts: the draft model of the options, or a head of the checkpoint.
 
+use std::path::Path;
+
 use chat_format::text::Tokenizer;
 
 use crate::engine::drafters::{ModelDrafter, Speculate};
@@ -7,7 +9,7 @@ use crate::engine::options::EngineOptions;
 use crate::engine::run::memory_budget;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
-use crate::model::{self, Loaded, Model};
+use crate::model::{self, Loaded, Model, ModelSpec};
 
 /// The models of an engine.
 pub(in crate::engine) struct EngineModels {
@@ -20,6 +22,17 @@ pub(in crate::engine) struct EngineModels {
 pub(in crate::engine) fn wants_head(options: &EngineOptions) -> bool {
     let is_meant = matches!(options.speculate, Speculate::Auto | Speculate::Mtp);
     is_meant && options.draft_model.is_none() && options.drafter.is_none()
+}
+
+/// Returns the spec of the draft model or draft head for the model in `folder`, if there is one. Reads only headers.
+pub(crate) fn survey(folder: &Path, options: &EngineOptions) -> Result<Option<ModelSpec>> {
+    match &options.draft_model {
+        Some(name) => {
+            model::inspect(&mlx_hub::resolve(name)?, options.weights()?).map(|(spec, _)| Some(spec))
+        }
+        None if wants_head(options) => model::inspect_mtp(folder, options.weights()?),
+        None => Ok(None),
+    }
 }
 
 /// Chooses the model that drafts.
