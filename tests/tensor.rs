@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use mlx_core::distributed::Parallel;
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
 use mlx_core::inspect::divide;
-use mlx_tests::divisible::{experts_in_fp8, wide_mixture, with_key_heads};
+use mlx_tests::divisible::{experts_in_fp8, wide_mixture, with_four_delta_heads, with_key_heads};
 use mlx_tests::machines::{self, several};
 use mlx_tests::scale::is_full;
 use mlx_tests::worker_process::WorkerProcess;
@@ -20,7 +20,7 @@ const CLEAR: f32 = 1e-4;
 
 /// Families with layers that two machines can share: one for each layout of attention, recurrent layers and experts. Gemma has one key
 /// head, which both machines hold.
-const MODELS: [&str; 20] = [
+const MODELS: [&str; 23] = [
     "llama-bias-f32",
     "llama-mxfp8-f32",
     "qwen3-f32",
@@ -41,6 +41,9 @@ const MODELS: [&str; 20] = [
     "mamba2-f32",
     "falcon_h1-f32",
     "granitemoehybrid-f32",
+    "nemotron_h-f32",
+    "nemotron_h-mlx-f32",
+    "lfm2_moe-f32",
 ];
 
 /// Models for four machines, with their number of key heads: with fewer than four, two or four machines hold the same one.
@@ -54,7 +57,11 @@ const OF_FOUR: [(&str, usize); 6] = [
 ];
 
 /// Models for four machines whose heads are as they need. Two machines share a group of Mamba-2, and its norm.
-const UNCHANGED_OF_FOUR: [&str; 3] = ["deepseek_v2-f32", "mamba2-f32", "falcon_h1-f32"];
+const UNCHANGED_OF_FOUR: [&str; 6] =
+    ["deepseek_v2-f32", "mamba2-f32", "falcon_h1-f32", "nemotron_h-f32", "bailing_hybrid-f32", "lfm2-f32"];
+
+/// Two layouts of Kimi Linear.
+const DELTA_PER_DIMENSION: [(&str, usize); 2] = [("kimi_linear-f32", 3), ("kimi_linear-mlx-f32", 1)];
 
 /// Starts an engine with these workers.
 pub(crate) fn start(folder: &Path, of: &[WorkerProcess], options: &EngineOptions) -> Engine {
@@ -133,6 +140,14 @@ fn four_machines_answer_as_one() {
     }
 }
 
+#[test]
+fn kimis_delta_rule_answers_on_several_machines_as_on_one() {
+    let _turn = cpu();
+    for (name, count) in DELTA_PER_DIMENSION {
+        compare_with(name, with_four_delta_heads(name).path(), count);
+    }
+}
+
 /// Covers mlx-lm's names and layouts: experts in one stack, convolution taps last.
 #[test]
 fn converted_models_in_four_bits_answer_as_one() {
@@ -165,7 +180,9 @@ fn exact_requests_have_the_same_bits_alone_and_under_load_in_tensors() {
 #[test]
 fn drafts_are_verified_on_all_machines_with_parts() {
     let _turn = cpu();
-    for (name, count) in [("llama-f32", 1), ("qwen3_5-f32", 3), ("qwen3_next-f32", 1)] {
+    for (name, count) in
+        [("llama-f32", 1), ("qwen3_5-f32", 3), ("qwen3_next-f32", 1), ("bailing_hybrid-f32", 1)]
+    {
         let folder = model_folder(name);
         let there = several(MLX, &folder, count);
         check_drafts(name, |options| start(&folder, &there, options));

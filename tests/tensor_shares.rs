@@ -79,8 +79,7 @@ fn what_cannot_be_shared_out_is_refused_with_a_reason() {
         ("llama-q4-f16", 2, "o_proj.scales has 1 groups of packed numbers"),
         ("deepseek_v3-f32", 3, "on 3 machines: num_"),
         ("mamba2-f32", 3, "the groups of Mamba-2 is "),
-        ("kimi_linear-f32", 2, "short convolutions and Kimi's delta rule are not sharded"),
-        ("lfm2-f32", 2, "short convolutions and Kimi's delta rule are not sharded"),
+        ("kimi_linear-f32", 2, "the heads of Kimi's delta rule is 3"),
     ] {
         let found = refusal(name, ranks);
         assert!(found.starts_with("parallel: cannot be tensor") && found.contains(why), "{name}: {found}");

@@ -73,6 +73,39 @@ pub fn with_key_heads(name: &str, heads: usize) -> tempfile::TempDir {
     folder
 }
 
+/// Returns a copy of a tiny Kimi Linear with four heads of the delta rule instead of three, made by repeating the first.
+///
+/// # Panics
+/// If it is not a checkpoint of one file, or cannot be written.
+pub fn with_four_delta_heads(name: &str) -> tempfile::TempDir {
+    const HEADS: usize = 3;
+    let folder = model_copy(name);
+    let config_path = folder.path().join("config.json");
+    let mut config: Value =
+        serde_json::from_slice(&std::fs::read(&config_path).expect("a config")).expect("json");
+    let size = config["linear_attn_config"]["head_dim"].as_u64().expect("a number") as usize;
+    config["linear_attn_config"]["num_heads"] = json!(HEADS + 1);
+    std::fs::write(&config_path, config.to_string()).expect("it can be written");
+    let path = folder.path().join("model.safetensors");
+    let mut all = tensors::read(&path);
+    let layers: Vec<String> =
+        all.keys().filter_map(|name| name.strip_suffix("A_log").map(str::to_owned)).collect();
+    for (name, (_, shape, bytes)) in &mut all {
+        if !layers.iter().any(|layer| name.starts_with(layer)) {
+            continue;
+        }
+        let Some(axis) = shape.iter().position(|length| [HEADS, HEADS * size].contains(length)) else {
+            continue;
+        };
+        let of_heads = bytes.len() / shape[..axis].iter().product::<usize>();
+        let grown = bytes.chunks(of_heads).flat_map(|heads| [heads, &heads[..of_heads / HEADS]].concat());
+        *bytes = grown.collect();
+        shape[axis] = shape[axis] / HEADS * (HEADS + 1);
+    }
+    tensors::write(&path, &all);
+    folder
+}
+
 /// Returns a copy of a tiny llama with this many layers and random weights. Its rows are wide enough to be read in shards.
 ///
 /// # Panics

@@ -154,8 +154,8 @@ impl Divided {
 
     /// The number of sums per pass of `ranks` machines in tensor mode, and the bytes of a token in all of them.
     pub(super) fn sums(&self, ranks: usize) -> (usize, u64) {
-        let (sums, norms) = (self.config.sums(), self.config.norm_sums(ranks));
-        let bytes = sums as u64 * self.spec.hidden_size as u64 * self.bytes.float;
+        let ((sums, numbers), norms) = (self.config.sums(), self.config.norm_sums(ranks));
+        let bytes = numbers as u64 * self.bytes.float;
         (sums + norms, bytes + (norms * NORM_BYTES) as u64)
     }
 

@@ -60,7 +60,7 @@ impl Footprint {
         // Borrowed keys and values are counted only in the layer that owns them.
         let keeping = || attending().filter(|(layer, ..)| layer.kv_source.is_none());
         let sliding = keeping().filter(|(layer, ..)| layer.sliding_window.is_some());
-        let fixed = |layer: &LayerConfig| layer.mixer.fixed_bytes(config.hidden_size, size as usize) as u64;
+        let fixed = |layer: &LayerConfig| layer.mixer.fixed_bytes(size as usize) as u64;
         Self {
             fixed: config.layers.iter().map(fixed).sum(),
             largest_fixed: config.layers.iter().map(fixed).max().unwrap_or(0),
@@ -179,7 +179,7 @@ fn bytes_per_row(config: &DecoderConfig, size: u64) -> u64 {
     let mixer = |layer: &LayerConfig| match layer.mixer {
         MixerKind::Attention => config.attention_of(layer).map_or(0, attention) as u64 * size,
         MixerKind::Latent(latent) => latent.numbers_per_row() as u64 * size,
-        MixerKind::ShortConv(_) => 12 * config.hidden_size as u64 * size.max(4),
+        MixerKind::ShortConv(conv) => 12 * conv.channels as u64 * size.max(4),
         MixerKind::GatedDelta(delta) => delta.bytes_per_row() as u64,
         MixerKind::KimiDelta(delta) => delta.bytes_per_row() as u64,
         MixerKind::Mamba2(mamba) => mamba.bytes_per_row() as u64,

@@ -121,7 +121,12 @@ impl KimiDelta {
             dt_bias: dt_bias.reshape(&[num_heads as i32, head_dim as i32])?,
             norm: norm.as_dtype(Dtype::Float32)?,
             eps,
-            output: linear(weights, &output, width, hidden)?,
+            output: Linear::load_row_parallel(
+                weights,
+                Part { name: &output, outputs: hidden },
+                width,
+                false,
+            )?,
             config,
         })
     }

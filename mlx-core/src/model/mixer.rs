@@ -69,10 +69,10 @@ impl MixerKind {
     }
 
     /// Returns the bytes of the layer's state that do not depend on the length, with activations of `size` bytes.
-    pub(super) fn fixed_bytes(self, hidden: usize, size: usize) -> usize {
+    pub(super) fn fixed_bytes(self, size: usize) -> usize {
         match self {
             Self::Attention | Self::Latent(_) | Self::None => 0,
-            Self::ShortConv(config) => config.state_bytes(hidden, size),
+            Self::ShortConv(config) => config.state_bytes(size),
             Self::GatedDelta(config) => config.state_bytes(size),
             Self::KimiDelta(config) => config.state_bytes(size),
             Self::Mamba2(config) => config.state_bytes(size),

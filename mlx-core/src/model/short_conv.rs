@@ -14,6 +14,8 @@ use crate::weights::Weights;
 /// The shape of a short convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShortConvConfig {
+    /// The number of channels: the width of the residual stream, or this machine's share of it.
+    pub channels: usize,
     /// The number of rows that a row sees, itself included; at least 2.
     pub taps: usize,
     /// True if the projections and the convolution have biases.
@@ -21,8 +23,8 @@ pub struct ShortConvConfig {
 }
 
 impl ShortConvConfig {
-    pub(super) fn state_bytes(self, hidden: usize, size: usize) -> usize {
-        (self.taps - 1) * hidden * size
+    pub(super) fn state_bytes(self, size: usize) -> usize {
+        (self.taps - 1) * self.channels * size
     }
 }
 
@@ -41,12 +43,17 @@ impl ShortConv {
         hidden: usize,
         config: ShortConvConfig,
     ) -> Result<Self> {
-        let ShortConvConfig { taps, bias } = config;
+        let ShortConvConfig { channels, taps, bias } = config;
         let [input, conv, output] = ["in_proj", "conv", "out_proj"].map(|part| format!("{name}.{part}"));
         Ok(Self {
-            input: Linear::load(weights, &[Part { name: &input, outputs: 3 * hidden }], hidden, bias)?,
-            conv: CausalConv::load(weights, &conv, hidden, taps, bias)?,
-            output: Linear::load(weights, &[Part { name: &output, outputs: hidden }], hidden, bias)?,
+            input: Linear::load(weights, &[Part { name: &input, outputs: 3 * channels }], hidden, bias)?,
+            conv: CausalConv::load(weights, &conv, channels, taps, bias)?,
+            output: Linear::load_row_parallel(
+                weights,
+                Part { name: &output, outputs: hidden },
+                channels,
+                bias,
+            )?,
         })
     }
 

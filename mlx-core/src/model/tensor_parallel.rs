@@ -41,11 +41,6 @@ impl DecoderConfig {
 
     /// Returns the reason that the model cannot be sharded on any number of machines, if there is one.
     fn unsupported_reason(&self) -> Option<&'static str> {
-        let is_known =
-            |layer: &LayerConfig| !matches!(layer.mixer, MixerKind::ShortConv(_) | MixerKind::KimiDelta(_));
-        if !self.layers.iter().all(is_known) {
-            return Some("short convolutions and Kimi's delta rule are not sharded");
-        }
         let gated = |layer: &LayerConfig| {
             self.attention_of(layer).is_some_and(|it| matches!(it.output_gate, Some(OutputGate::Heads(_))))
         };
@@ -53,11 +48,9 @@ impl DecoderConfig {
             return Some("the gates of its heads are not sharded");
         }
         let mut norms = self.layers.iter().filter_map(|layer| self.attention_of(layer)?.norm);
-        if norms.any(|it| it.scope == QkNormScope::Width && !it.norm.kind.is_rms()) {
-            return Some("its norms of queries and keys need the mean of all heads");
-        }
-        let has_gates = |experts: &MoeConfig| experts.tensors != ExpertTensors::Plain;
-        (!self.experts.as_ref().is_none_or(has_gates)).then_some("its experts have no gates")
+        norms
+            .any(|it| it.scope == QkNormScope::Width && !it.norm.kind.is_rms())
+            .then_some("its norms of queries and keys need the mean of all heads")
     }
 
     /// Changes this to the config of one of `ranks` machines. Returns the first number that does not divide evenly, and its name.
@@ -82,6 +75,14 @@ impl DecoderConfig {
                     note("linear_num_key_heads", &mut delta.num_key_heads, rank::key_heads(keys, ranks));
                     let own = rank::divide_evenly(values, ranks);
                     note("linear_num_value_heads", &mut delta.num_value_heads, own);
+                }
+                MixerKind::KimiDelta(delta) => {
+                    let own = rank::divide_evenly(delta.num_heads, ranks);
+                    note("the heads of Kimi's delta rule", &mut delta.num_heads, own);
+                }
+                MixerKind::ShortConv(conv) => {
+                    let own = rank::divide_evenly(conv.channels, ranks);
+                    note("the channels of short convolutions", &mut conv.channels, own);
                 }
                 MixerKind::Latent(latent) => {
                     let own = rank::divide_evenly(latent.num_heads, ranks);
@@ -116,22 +117,27 @@ impl DecoderConfig {
         uneven
     }
 
-    /// Returns the number of sums of hidden states in a pass.
-    pub(crate) fn sums(&self) -> usize {
+    /// Returns the number of sums of hidden states in a pass, and the numbers of a row in all of them.
+    pub(crate) fn sums(&self) -> (usize, usize) {
+        let hidden = self.hidden_size;
         let of_experts = |experts: &MoeConfig| {
-            1 + usize::from(experts.shared.is_some()) + usize::from(experts.beside_dense)
+            let whole = usize::from(experts.shared.is_some()) + usize::from(experts.beside_dense);
+            (1 + whole, experts.latent.map_or(hidden, |latent| latent.moe_latent_size) + whole * hidden)
         };
         let inner = |layer: &LayerConfig| match &self.experts {
-            _ if !layer.feeds_forward => 0,
+            _ if !layer.feeds_forward => (0, 0),
             Some(experts) if layer.is_moe => of_experts(experts),
-            _ => 1,
+            _ => (1, hidden),
         };
         let mixer = |layer: &LayerConfig| match layer.mixer {
             MixerKind::None => 0,
             MixerKind::BesideMamba2(_) => 2,
             _ => 1,
         };
-        self.layers.iter().map(|layer| mixer(layer) + inner(layer)).sum()
+        self.layers.iter().fold((0, 0), |(sums, numbers), layer| {
+            let (mixer, inner) = (mixer(layer), inner(layer));
+            (sums + mixer + inner.0, numbers + mixer * hidden + inner.1)
+        })
     }
 
     /// Returns the number of sums of one or two numbers per row in a pass of `ranks` machines, for norms over heads of several machines.
@@ -152,6 +158,8 @@ impl DecoderConfig {
             }
             match &layer.mixer {
                 MixerKind::GatedDelta(delta) => cutter.gated_delta(&format!("{name}.linear_attn"), delta)?,
+                MixerKind::KimiDelta(delta) => cutter.kimi_delta(&format!("{name}.self_attn"), delta)?,
+                MixerKind::ShortConv(_) => cutter.short_conv(&format!("{name}.conv"))?,
                 MixerKind::Latent(latent) => cutter.latent(&format!("{name}.self_attn"), latent)?,
                 MixerKind::Mamba2(mamba) | MixerKind::BesideMamba2(BesideMamba2Config { mamba, .. }) => {
                     cutter.mamba2(&format!("{name}.mamba"), mamba)?;
@@ -283,10 +291,10 @@ impl Sharder<'_, '_> {
         match config.tensors {
             ExpertTensors::Each(names) => self.experts_apart(name, names, config.num_experts)?,
             // Quantization tools write such experts apart.
-            ExpertTensors::InOne(_) | ExpertTensors::Transposed => {
+            ExpertTensors::InOne(_) | ExpertTensors::Transposed | ExpertTensors::Plain => {
                 self.experts_apart(name, ["gate_proj", "up_proj", "down_proj"], config.num_experts)?;
             }
-            ExpertTensors::Interleaved | ExpertTensors::Plain => {}
+            ExpertTensors::Interleaved => {}
         }
         match config.tensors {
             ExpertTensors::Each(_) => {
@@ -309,7 +317,7 @@ impl Sharder<'_, '_> {
                 self.weights.cut(&last, 2, &self.rank.equal_shards(1))
             }
             ExpertTensors::Interleaved => self.interleaved(&format!("{name}.experts")),
-            ExpertTensors::Plain => Ok(()),
+            ExpertTensors::Plain => self.plain(name),
         }
     }
 
@@ -330,6 +338,16 @@ impl Sharder<'_, '_> {
         self.inputs(last)?;
         self.weights.cut(first, OUTPUTS, &self.rank.equal_shards(2))?;
         self.weights.cut(last, INPUTS, &self.rank.equal_shards(1))
+    }
+
+    /// Cuts stacks of experts without gates.
+    fn plain(&mut self, name: &str) -> Result<()> {
+        let own = self.rank.equal_shards(1);
+        // mlx-lm's layout.
+        self.outputs(&format!("{name}.switch_mlp.fc1"), &own)?;
+        self.inputs(&format!("{name}.switch_mlp.fc2"))?;
+        self.weights.cut(&format!("{name}.experts.up_proj"), OUTPUTS, &own)?;
+        self.weights.cut(&format!("{name}.experts.down_proj"), INPUTS, &own)
     }
 
     /// Cuts the published layout of gpt-oss, with alternating gate and up outputs.

@@ -90,7 +90,8 @@ fn short_convs(fields: &Fields) -> Result<DecoderConfig> {
     if taps < 2 {
         return Err(fields.error("conv_L_cache", "is 1; it must be at least 2"));
     }
-    let conv = ShortConvConfig { taps, bias: flag(fields, "conv_bias", false)? };
+    let (channels, bias) = (config.hidden_size, flag(fields, "conv_bias", false)?);
+    let conv = ShortConvConfig { channels, taps, bias };
     mix(&mut config, &kinds, MixerKind::ShortConv(conv));
     config.tensors = TensorNames {
         renamed: &[

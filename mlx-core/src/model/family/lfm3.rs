@@ -82,7 +82,8 @@ fn set_layers(fields: &Fields, config: &mut DecoderConfig) -> Result<()> {
     for (layer, kind) in config.layers.iter_mut().zip(&kinds) {
         layer.rope = Some(if kind == SLIDING { local.clone() } else { global.clone() });
     }
-    let conv = ShortConvConfig { taps, bias: flag(fields, "conv_bias", false)? };
+    let (channels, bias) = (config.hidden_size, flag(fields, "conv_bias", false)?);
+    let conv = ShortConvConfig { channels, taps, bias };
     mix(config, &is("conv"), MixerKind::ShortConv(conv));
     Ok(())
 }

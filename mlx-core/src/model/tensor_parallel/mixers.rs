@@ -3,12 +3,16 @@
 use super::{OUTPUTS, Sharder};
 use crate::error::Result;
 use crate::model::gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
+use crate::model::kimi_delta::KimiDeltaConfig;
 use crate::model::latent_attention::LatentConfig;
 use crate::model::mamba2::Mamba2Config;
 use crate::quantization::MATRIX_PARTS;
 
 /// The axis of heads in a stack of matrices `[heads, output, input]`, counted from the end.
 const HEADS: usize = OUTPUTS + 1;
+
+/// The axis of channels in the taps of a convolution, `[channels, 1, taps]` or `[channels, taps, 1]`, counted from the end.
+const CHANNELS: usize = 3;
 
 impl Sharder<'_, '_> {
     pub(super) fn gated_delta(&mut self, name: &str, config: &GatedDeltaConfig) -> Result<()> {
@@ -31,10 +35,40 @@ impl Sharder<'_, '_> {
                 self.outputs(&format!("{name}.in_proj_ba"), &rank.by_key_head(count, &narrow))?;
             }
         }
-        // `[channels, 1, taps]`, or `[channels, taps, 1]`.
-        self.weights.cut(&format!("{name}.conv1d.weight"), 3, &convolved)?;
+        self.weights.cut(&format!("{name}.conv1d.weight"), CHANNELS, &convolved)?;
         self.weights.cut(&format!("{name}.A_log"), 1, &per_head)?;
         self.weights.cut(&format!("{name}.dt_bias"), 1, &per_head)?;
+        self.inputs(&format!("{name}.out_proj"))
+    }
+
+    /// Cuts Kimi's delta rule by heads. The first projections of low-rank decays and gates stay whole.
+    pub(super) fn kimi_delta(&mut self, name: &str, config: &KimiDeltaConfig) -> Result<()> {
+        let heads = self.rank.heads(&[(config.num_heads, 1)]);
+        for part in ["q", "k", "v", "b", "f", "g", "f_b", "g_b"] {
+            self.outputs(&format!("{name}.{part}_proj"), &heads)?;
+        }
+        for part in ["q", "k", "v"] {
+            for conv in ["conv1d", "conv.conv"] {
+                self.weights.cut(&format!("{name}.{part}_{conv}.weight"), CHANNELS, &heads)?;
+            }
+        }
+        for part in ["A_log", "dt_bias"] {
+            // All axes before that of heads are 1.
+            let tensor = format!("{name}.{part}");
+            let shape = self.weights.shape(&tensor).unwrap_or_default();
+            let before = shape.iter().take_while(|length| **length == 1).count();
+            let axis = shape.len() - before;
+            self.weights.cut(&tensor, axis, &heads)?;
+        }
+        self.inputs(&format!("{name}.o_proj"))
+    }
+
+    /// Cuts a short convolution by channels.
+    pub(super) fn short_conv(&mut self, name: &str) -> Result<()> {
+        self.outputs(&format!("{name}.in_proj"), &self.rank.equal_shards(3))?;
+        let channels = self.rank.equal_shards(1);
+        self.weights.cut(&format!("{name}.conv.weight"), CHANNELS, &channels)?;
+        self.weights.cut(&format!("{name}.conv.bias"), 1, &channels)?;
         self.inputs(&format!("{name}.out_proj"))
     }
 
@@ -64,8 +98,7 @@ impl Sharder<'_, '_> {
         let projected = rank.heads(&[heads, heads, groups, groups, (config.num_heads, 1)]);
         let convolved = rank.heads(&[heads, groups, groups]);
         self.outputs(&format!("{name}.in_proj"), &projected)?;
-        // `[channels, 1, taps]`, or `[channels, taps, 1]`.
-        self.weights.cut(&format!("{name}.conv1d.weight"), 3, &convolved)?;
+        self.weights.cut(&format!("{name}.conv1d.weight"), CHANNELS, &convolved)?;
         self.weights.cut(&format!("{name}.conv1d.bias"), 1, &convolved)?;
         for part in ["A_log", "D", "dt_bias"] {
             self.weights.cut(&format!("{name}.{part}"), 1, &per_head)?;
