@@ -1,10 +1,14 @@
 //! `mlx cluster check`: measures the links to the workers of a hosts file and predicts the speed of each way to divide a model.
 
+mod group_speed;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use mlx_core::distributed::{Key, Link, Parallel, Plan, Workers, measure_links};
+use mlx_core::distributed::{
+    Exchange, GroupBackend, GroupSpeed, Key, Link, Parallel, Plan, Workers, measure_links,
+};
 use mlx_core::engine::EngineOptions;
 use mlx_core::inspect::divide;
 use mlx_core::machine::read_speed;
@@ -30,6 +34,9 @@ pub(crate) enum ClusterCommand {
     /// Measure the links to the workers of a hosts file, and predict the speed of each way to split a model
     #[command(after_help = EXAMPLES)]
     Check(CheckArgs),
+    /// Join the group of the workers on standard input and measure it
+    #[command(hide = true)]
+    Measure,
 }
 
 #[derive(Debug, Args)]
@@ -45,20 +52,30 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "FILE", env = "MLX_WORKER_KEY_FILE")]
     worker_key_file: Option<PathBuf>,
 
+    /// Backend of MLX to measure: auto, ring, jaccl or nccl, as for `mlx serve` [default: auto]
+    #[arg(long, value_name = "HOW", env = "MLX_BACKEND")]
+    backend: Option<GroupBackend>,
+
     #[command(flatten)]
     device: DeviceArgs,
 }
 
 /// Runs the command.
 pub(crate) fn run(command: &ClusterCommand) -> Result<(), Failure> {
-    let ClusterCommand::Check(args) = command;
+    let args = match command {
+        ClusterCommand::Check(args) => args,
+        ClusterCommand::Measure => return group_speed::run_child(),
+    };
     args.device.choose()?;
     let folder = args.model.given()?.is_some().then(|| args.model.folder()).transpose()?;
     let key = args.worker_key_file.as_deref().map(|file| Key::read(&expanded(file))).transpose()?;
     let workers = Workers::read(&expanded(&args.hostfile), key.unwrap_or_default())?;
-    let workers = Workers { connect_timeout: CONNECT_TIMEOUT, ..workers };
+    let backend = args.backend.unwrap_or_default();
+    let workers = Workers { connect_timeout: CONNECT_TIMEOUT, backend, ..workers }.resolved()?;
     let links = measure_links(&workers)?;
+    let group = group_speed::measure(&workers, args.device)?;
     let mut report: Vec<String> = links.iter().map(link_text).collect();
+    report.push(group_text(workers.backend, &group));
     if let Some(folder) = folder {
         let speed = read_speed()?;
         report.push(format!("this machine reads {} of weights per second", size(speed as u64)));
@@ -69,7 +86,7 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<(), Failure> {
             match divide(&folder, &options, links.len() + 1, parallel) {
                 Err(error) => report.push(format!("{name}: not possible: {}", describe(&error))),
                 Ok(found) => {
-                    let [compute, network] = token_seconds(&found.plan, &links, speed);
+                    let [compute, network] = token_seconds(&found.plan, &group, speed);
                     let rate = 1.0 / (compute + network);
                     report.push(format!("{name}: {}", rate_text(rate, [compute, network], &found.plan)));
                     if best.is_none_or(|(most, _)| rate > most) {
@@ -91,21 +108,30 @@ fn link_text(link: &Link) -> String {
     format!("{}: round trip {milliseconds:.3} ms, {speed} per second, {budget} for the model", link.worker)
 }
 
+fn group_text(backend: GroupBackend, group: &GroupSpeed) -> String {
+    let text = |Exchange { seconds, bytes_per_second }: Exchange| {
+        format!("{:.3} ms, {} per second", seconds * 1e3, size(bytes_per_second as u64))
+    };
+    format!("{backend}: to the next machine {}; a sum {}", text(group.transfer), text(group.sum))
+}
+
 fn rate_text(rate: f64, seconds: [f64; 2], plan: &Plan) -> String {
     let [compute, network] = seconds.map(|seconds| seconds * 1e3);
     let bound = if plan.is_mixture { "at least" } else { "about" };
     format!("{bound} {rate:.1} tokens per second (weights {compute:.2} ms, network {network:.2} ms)")
 }
 
-/// Returns the expected seconds of a token: for reading the weights, if all machines read `speed` bytes per second, and for the slowest
-/// link. The weights of all experts count.
-fn token_seconds(plan: &Plan, links: &[Link], speed: f64) -> [f64; 2] {
+/// Returns the expected seconds of a token: for reading the weights, if all machines read `speed` bytes per second, and for the exchanges.
+/// The weights of all experts count.
+fn token_seconds(plan: &Plan, group: &GroupSpeed, speed: f64) -> [f64; 2] {
     let weights = plan.shares.iter().map(|share| share.weight_bytes as f64);
-    let read = match plan.parallel {
-        Parallel::Pipeline => weights.sum(),
-        Parallel::Tensor => weights.fold(0.0, f64::max),
+    let transfers = |count: usize| group.transfer.time(count, count as u64 * plan.hidden_bytes);
+    let (read, exchanges) = match plan.parallel {
+        Parallel::Pipeline => (weights.sum(), transfers(plan.shares.len())),
+        Parallel::Tensor => {
+            let sums = group.sum.time(plan.sums.0, plan.sums.1);
+            (weights.fold(0.0, f64::max), transfers(plan.shares.len() - 1) + sums)
+        }
     };
-    let one_way = links.iter().map(|link| link.round_trip.as_secs_f64() / 2.0).fold(0.0, f64::max);
-    let slowest = links.iter().map(|link| link.bytes_per_second).fold(f64::MAX, f64::min);
-    [read / speed, plan.crossings as f64 * one_way + plan.token_bytes as f64 / slowest]
+    [read / speed, exchanges]
 }

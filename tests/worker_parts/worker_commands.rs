@@ -75,6 +75,13 @@ fn a_check_measures_each_link_and_names_the_better_way() {
         let name = format!("rank {rank} (127.0.0.1:{}): round trip ", worker.port);
         assert_eq!(text.matches(&name).count(), 1, "{text}");
     }
+    let group = text.lines().find_map(|line| line.strip_prefix("ring: to the next machine "));
+    let figures: Vec<f64> = group
+        .expect("the group is measured")
+        .split(&[' ', ';', ','])
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    assert!(figures.len() == 4 && figures.iter().all(|figure| *figure > 0.0), "{text}");
     let rate = |line: &str| line.split_once(": about ")?.1.split(' ').next()?.parse::<f64>().ok();
     let pipeline = text.lines().find(|line| line.starts_with("--parallel pipeline")).and_then(rate);
     assert!(pipeline.is_some_and(|rate| rate > 0.0), "{text}");

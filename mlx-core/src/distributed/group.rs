@@ -4,7 +4,8 @@
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
-use mlx_rs::ops::add;
+use mlx_rs::ops::{add, zeros};
+use mlx_rs::transforms::async_eval;
 use mlx_rs::{Array, Dtype};
 
 use super::group_backend::GroupBackend;
@@ -67,6 +68,29 @@ pub(super) struct RankGroup {
 }
 
 impl RankGroup {
+    /// The number of ranks.
+    pub(super) fn size(&self) -> usize {
+        self.group.size()
+    }
+
+    /// Sends this many bytes once around the ring, from rank 0 to rank 0. Waits until they have left this rank, or for rank 0 have come back.
+    pub(super) fn send_around(&self, bytes: usize) -> Result<()> {
+        let shape = shape_of(bytes);
+        let rows = match self.rank {
+            0 => {
+                async_eval([&self.send_on(&zeros::<f32>(&shape)?)?])?;
+                self.receive(&shape, Dtype::Float32)?
+            }
+            _ => self.send_on(&self.receive(&shape, Dtype::Float32)?)?,
+        };
+        Ok(rows.eval()?)
+    }
+
+    /// Waits for the sum of this many bytes of all ranks.
+    pub(super) fn sum_zeros(&self, bytes: usize) -> Result<()> {
+        Ok(self.sum(&zeros::<f32>(&shape_of(bytes))?)?.eval()?)
+    }
+
     /// True if this is the last rank, whose next one is rank 0.
     pub(super) fn is_last(&self) -> bool {
         self.rank + 1 == self.group.size()
@@ -82,6 +106,11 @@ impl RankGroup {
         let ranks = self.group.size();
         self.group.receive(shape, dtype, (self.rank + ranks - 1) % ranks)
     }
+}
+
+/// Returns the shape of a row of f32 with this many bytes.
+fn shape_of(bytes: usize) -> [i32; 2] {
+    [1, (bytes / size_of::<f32>()) as i32]
 }
 
 impl AllReduce for RankGroup {

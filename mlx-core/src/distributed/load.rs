@@ -77,7 +77,7 @@ pub(crate) fn load(
     });
     let parts: Vec<LoadRequest> = parts.collect();
     let mut loading = Loading::begin(&mut clients, &parts)?;
-    let group = Arc::new(join(start, group_file.clone(), &mut loading)?);
+    let group = Arc::new(join(start, group_file.clone(), || loading.look(RETRY / 10), RETRY / 10)?);
     let shard = || Shard { rank: 0, ranks: shares.len(), all_reduce: Arc::clone(&group) as _ };
     let shard = (workers.parallel == Parallel::Tensor).then(shard);
     let mut own_bytes = 0;
@@ -125,7 +125,7 @@ fn watch_ring(backend: GroupBackend, file: &str, clients: &[WorkerClient], on_lo
 }
 
 /// Returns the text of MLX's file that describes the group; empty if the backend reads none.
-fn group_file(workers: &Workers, clients: &[WorkerClient]) -> Result<String> {
+pub(super) fn group_file(workers: &Workers, clients: &[WorkerClient]) -> Result<String> {
     match workers.backend {
         GroupBackend::Ring => group::ring_file(&group_addresses(clients)?),
         GroupBackend::Jaccl => Ok(workers.rdma.clone().unwrap_or_default()),
@@ -145,12 +145,17 @@ fn group_addresses(clients: &[WorkerClient]) -> Result<Vec<String>> {
     std::iter::once(own).chain(others).collect()
 }
 
-/// Joins the group. Fails when a worker refuses or is lost meanwhile.
-fn join(start: GroupStart, file: String, loading: &mut Loading) -> Result<RankGroup> {
+/// Joins the group. Meanwhile calls `look`, which fails when a worker refuses or is lost, after each pause.
+pub(super) fn join(
+    start: GroupStart,
+    file: String,
+    mut look: impl FnMut() -> Result<()>,
+    pause: Duration,
+) -> Result<RankGroup> {
     let joining = std::thread::spawn(move || group::join(start.backend, &file, 0, start.ranks));
     while !joining.is_finished() {
-        loading.look(RETRY / 10)?;
-        std::thread::sleep(RETRY / 10);
+        look()?;
+        std::thread::sleep(pause);
     }
     joining.join().map_err(|_| Error::Internal("joining a group in MLX panicked".into()))?
 }

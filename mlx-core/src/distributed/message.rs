@@ -14,7 +14,7 @@ use crate::model::Span;
 use crate::weights::FloatPolicy;
 
 /// The protocol version. It changes whenever a message changes.
-pub(super) const PROTOCOL: u32 = 11;
+pub(super) const PROTOCOL: u32 = 12;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -58,6 +58,8 @@ pub(crate) enum Request {
     },
     /// Sends the payload back, to measure the link.
     Echo,
+    /// Joins the group and takes part in its measurement.
+    Measure(MeasureRequest),
 }
 
 /// A message from a peer.
@@ -91,6 +93,18 @@ pub(crate) struct LoadRequest {
     /// True if quantized weights stay packed.
     pub(crate) keep_packed: bool,
     /// The backend of the ranks' group.
+    pub(crate) backend: GroupBackend,
+    /// The text of MLX's file that describes the group; empty if the backend reads none.
+    pub(crate) group_file: String,
+}
+
+/// A measurement of the ranks' group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MeasureRequest {
+    /// The worker's rank, from 1, and the number of ranks.
+    pub(crate) rank: usize,
+    pub(crate) ranks: usize,
+    /// The backend of the group.
     pub(crate) backend: GroupBackend,
     /// The text of MLX's file that describes the group; empty if the backend reads none.
     pub(crate) group_file: String,
@@ -211,6 +225,8 @@ pub(crate) enum Reply {
     },
     /// The reply to [`Request::Echo`], with its payload.
     Echo,
+    /// The reply to [`Request::Measure`], after the last exchange.
+    Measured,
     /// Loading progress, sent before [`Reply::Ready`].
     Loading {
         /// Bytes read so far.

@@ -21,6 +21,8 @@ pub struct Plan {
     pub shares: Vec<Share>,
     /// The number of consecutive transfers between machines per token, of hidden states or of sums.
     pub crossings: usize,
+    /// The number of sums per token, and their bytes.
+    pub sums: (usize, u64),
     /// Bytes of one token's hidden states.
     pub hidden_bytes: u64,
     /// Bytes that rank 0 sends and receives per token.
@@ -98,14 +100,14 @@ pub(crate) fn plan(folder: &Path, (ranks, parallel): (usize, Parallel), here: &R
     let towers = divided.towers();
     // Pipeline: once around the ring. Tensor: from rank to rank, then around the ring for each sum. Two machines exchange halves of a sum and
     // then of the result; more pass on whole terms.
-    let (crossings, token_bytes) = match parallel {
-        Parallel::Pipeline => (ranks, 2 * hidden_bytes),
+    let (crossings, token_bytes, sums) = match parallel {
+        Parallel::Pipeline => (ranks, 2 * hidden_bytes, (0, 0)),
         Parallel::Tensor => {
             let (sums, bytes) = divided.sums(ranks);
             let steps = if ranks == 2 { 2 } else { ranks - 1 };
-            (ranks - 1 + steps * sums, hidden_bytes + (ranks as u64 - 1) * 2 * bytes)
+            (ranks - 1 + steps * sums, hidden_bytes + (ranks as u64 - 1) * 2 * bytes, (sums, bytes))
         }
     };
     let is_mixture = divided.is_mixture();
-    Ok(Plan { parallel, shares, crossings, hidden_bytes, token_bytes, is_mixture, spec, towers })
+    Ok(Plan { parallel, shares, crossings, sums, hidden_bytes, token_bytes, is_mixture, spec, towers })
 }

@@ -13,6 +13,7 @@ use super::connection::{Connection, Outcome, write_message};
 use super::divided::{Divided, Share};
 use super::group;
 use super::load::adapter_identity;
+use super::measure;
 use super::message::{LoadRequest, Loaded, Reply, Request};
 use super::parallel::Parallel;
 use super::ring_links::{ERROR_GRACE, RingLinks};
@@ -98,6 +99,10 @@ impl Rank {
                     watch_ring(server, &part, on_loss)?;
                 }
                 Some((Request::Echo, payload)) => server.send(&Reply::Echo, &payload)?,
+                Some((Request::Measure(request), _)) => match measure::take_part(&request) {
+                    Ok(()) => server.send(&Reply::Measured, &[])?,
+                    Err(error) => return refuse(server, &format!("could not be measured: {error}")),
+                },
                 Some((request, _)) => {
                     let Some(stage) = &mut stage else { return refuse(server, "has loaded no share") };
                     let outcome = stage.answer(&request, |reply| server.send(&reply, &[]));

@@ -63,7 +63,7 @@ impl Stage {
                 return Ok(Ok(()));
             }
             Request::Change { id, change } => self.change(*id, *change).map(Reply::Changed),
-            Request::Join { .. } | Request::Load(_) | Request::Echo => {
+            Request::Join { .. } | Request::Load(_) | Request::Echo | Request::Measure(_) => {
                 Err(unexpected("an unexpected request"))
             }
         };

@@ -193,6 +193,22 @@ impl WorkerClient {
         }
     }
 
+    /// Checks a worker that joins the group for a measurement.
+    pub(super) fn expect_joining(&self) -> Outcome<()> {
+        match self.connection()?.receive(Instant::now())? {
+            None => Ok(()),
+            Some((reply, _)) => Err(refusal(reply).message),
+        }
+    }
+
+    /// Waits until the worker has taken part in a measurement.
+    pub(super) fn expect_measured(&self) -> Outcome<()> {
+        match self.receive()? {
+            Reply::Measured => Ok(()),
+            other => Err(refusal(other).message),
+        }
+    }
+
     /// The bytes read so far and in total, while the worker loads.
     pub(super) fn read(&self) -> Option<[u64; 2]> {
         self.read
