@@ -45,6 +45,16 @@ fn all_formats_have_the_same_text() {
     let (srt, vtt) = (of("srt").1, of("vtt").1);
     assert!(srt.starts_with("1\n00:00:") && srt.matches(" --> ").count() == segments.len(), "{srt}");
     assert!(vtt.starts_with("WEBVTT\n\n00:") && vtt.matches(" --> ").count() == segments.len(), "{vtt}");
+    let timed = |granularities: &[&str]| {
+        let parts = granularities.iter().map(|it| ("timestamp_granularities[]", *it));
+        let parts: Vec<_> =
+            FIXED.into_iter().chain([("response_format", "verbose_json")]).chain(parts).collect();
+        parsed(server.form(PATH, Some(&tone()), &parts))
+    };
+    let words = timed(&["word"]);
+    assert!(words["words"][0]["word"].is_string() && words["segments"].is_null(), "{words}");
+    let both = timed(&["word", "segment"]);
+    assert!(both["words"] == words["words"] && both["segments"].is_array(), "{both}");
     let translated =
         parsed(server.form("/v1/audio/translations", Some(&tone()), &[("response_format", "verbose_json")]));
     assert_eq!((&translated["task"], &translated["language"]), (&json!("translate"), &json!("english")));
@@ -108,6 +118,7 @@ fn invalid_requests_and_files_are_refused_by_name() {
         (("language", "fr"), "language"),
         (("response_format", "diarized_json"), "response_format"),
         (("timestamp_granularities[]", "word"), "timestamp_granularities"),
+        (("timestamp_granularities[]", "sentence"), "timestamp_granularities"),
         (("include[]", "logprobs"), "include"),
         (("temperature", "9"), "temperature"),
     ] {

@@ -59,6 +59,7 @@ mod sliding;
 mod spans;
 mod speculation;
 mod speech;
+mod speech_words;
 mod template_bombs;
 mod template_random;
 mod text;

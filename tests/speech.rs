@@ -10,7 +10,7 @@ use mlx_core::speech::{AudioFeatures, FallbackThresholds, SpeechWindow, WindowRe
 use mlx_core::transcription::{Segment, Transcription, TranscriptionOptions, Translate};
 use mlx_core::{Abilities, Engine, EngineOptions, Error};
 use mlx_tests::deadly::wait_until;
-use mlx_tests::{golden_folder, model_folder};
+use mlx_tests::{golden_folder, model_folder, speech_signal};
 use serde_json::Value;
 
 const NONE: FallbackThresholds =
@@ -33,21 +33,8 @@ fn start(name: &str) -> Engine {
     Engine::start(&folder(name), &EngineOptions::default(), |_, _| {}).expect("it starts")
 }
 
-/// The signal of `tests/golden/audio.py`, repeated.
-fn signal(times: usize) -> Vec<f32> {
-    let mut state = 1u32;
-    let sample = |place: usize| {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let noise = f64::from(state) / 2f64.powi(31) - 1.0;
-        let time = place as f64 / 16_000.0;
-        let tone = 0.3 * (std::f64::consts::TAU * (200.0 + 700.0 * time) * time).sin();
-        if (16_000..20_000).contains(&place) { 0.0 } else { (tone + 0.05 * noise) as f32 }
-    };
-    (0..3 * 16_000 + 77).map(sample).collect::<Vec<f32>>().repeat(times)
-}
-
 fn features(engine: &Engine, times: usize) -> LogMel {
-    LogMel::of_samples(&signal(times), engine.spec().whisper.expect("it listens").mel_bins)
+    LogMel::of_samples(&speech_signal(times), engine.spec().whisper.expect("it listens").mel_bins)
 }
 
 /// Returns the window of the reference and its prompt: without timestamps, in a language that is detected.
@@ -58,6 +45,7 @@ fn window(engine: &Engine, temperatures: &[f32]) -> (Vec<u32>, RequestOptions) {
         detects_language: true,
         temperatures: temperatures.to_vec(),
         thresholds: NONE,
+        aligned_frames: None,
     };
     let prompt = vec![speech.start, speech.transcribe, speech.no_timestamps];
     (prompt, RequestOptions { task: Task::Transcribe, speech: Some(window), ..RequestOptions::default() })
@@ -250,7 +238,7 @@ fn a_request_of_another_kind_is_refused_by_name() {
         Engine::start(&model_folder("llama-f32"), &EngineOptions::default(), |_, _| {}).expect("it starts");
     let message = refused(&chat, vec![1], &options);
     assert_eq!(message, "model: is no speech recognizer; it cannot transcribe audio");
-    let audio = LogMel::of_samples(&signal(1), 80);
+    let audio = LogMel::of_samples(&speech_signal(1), 80);
     let of = |language: &str, translate| TranscriptionOptions {
         language: Some(language.to_owned()),
         translate,

@@ -11,7 +11,9 @@ use clap::{Args, ValueEnum};
 use mlx_audio::{Limits, LogMel};
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
 use mlx_core::speech::language_code;
-use mlx_core::transcription::{Transcript, TranscriptFormat, Transcription, TranscriptionOptions, Translate};
+use mlx_core::transcription::{
+    Timed, Transcript, TranscriptFormat, Transcription, TranscriptionOptions, Translate,
+};
 use mlx_core::{Abilities, Error, SamplingOptions};
 use mlx_options::{DeviceArgs, LoadArgs, printable};
 
@@ -24,6 +26,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   mlx transcribe -m MODEL talk.mp3
   mlx transcribe -m MODEL --format srt film.m4a > film.srt
+  mlx transcribe -m MODEL --format verbose_json --word-timestamps talk.mp3
   mlx transcribe -m MODEL --task translate --language de interview.flac
   mlx transcribe -m MODEL --format vtt --output-dir subtitles recordings/
 
@@ -43,6 +46,10 @@ pub(crate) struct TranscribeArgs {
     /// The format of the output
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+
+    /// Find the times of words; for the formats verbose_json, srt and vtt
+    #[arg(long)]
+    word_timestamps: bool,
 
     /// The spoken language, as a code or a name, such as de or german [default: detected]
     #[arg(long, value_name = "LANGUAGE")]
@@ -157,8 +164,14 @@ impl TranscribeArgs {
             translate: if self.task == Task::Translate { Translate::ToEnglish } else { Translate::No },
             prompt: self.prompt.clone(),
             condition_on_previous: !self.no_previous_text,
+            timed: if self.word_timestamps { Timed::Both } else { Timed::Segments },
             ..TranscriptionOptions::default()
         };
+        let format = self.format();
+        if self.word_timestamps && matches!(format, TranscriptFormat::Text | TranscriptFormat::Json) {
+            let message = "needs --format verbose_json, srt or vtt, which have times";
+            return Err(Failure::usage("--word-timestamps", message));
+        }
         if let Some(temperature) = self.temperature {
             if !(0.0..=2.0).contains(&temperature) {
                 return Err(Failure::usage(

@@ -1,17 +1,23 @@
 //! Speech recognition, as far as it needs no engine: tokens of Whisper models, the rules of their text, and requests for 30 seconds of audio.
 
+mod alignment;
 mod compression;
 mod features;
 mod languages;
 mod non_speech;
 mod rules;
+mod segments;
 mod tokens;
 mod window;
+mod words;
 
+pub(crate) use alignment::AlignmentMatrix;
 pub(crate) use compression::compression_ratio;
 pub use features::AudioFeatures;
 pub use languages::{language_code, language_name};
 pub(crate) use rules::{DecodingRules, log_probability, probability};
+pub(crate) use segments::{Cut, Part, cut};
 pub use tokens::SpeechTokens;
 pub(crate) use tokens::TIMESTAMPS_PER_SECOND;
 pub use window::{FallbackThresholds, SpeechWindow, WindowResult};
+pub(crate) use words::{TimedWord, WordTokens, merge_punctuation, split_words};

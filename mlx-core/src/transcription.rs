@@ -3,16 +3,19 @@
 
 mod formats;
 mod options;
-mod segments;
+mod words;
 
 use mlx_audio::{FRAMES_PER_SECOND, LogMel, WINDOW_FRAMES};
 
 use crate::engine::{Engine, Event, FinishReason, GenerationRequest, RequestOptions, Task, Usage};
 use crate::error::{Error, Result};
-use crate::speech::{AudioFeatures, SpeechTokens, SpeechWindow, WindowResult, language_name};
+use crate::speech::{
+    AudioFeatures, Cut, SpeechTokens, SpeechWindow, WindowResult, cut, language_name, split_words,
+};
 pub use formats::{Transcript, TranscriptFormat};
-pub use options::{TranscriptionOptions, Translate};
-use segments::{Cut, cut};
+pub use options::{Timed, TranscriptionOptions, Translate};
+pub use words::Word;
+use words::words_of;
 
 /// A part of the text with its time.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +40,8 @@ pub struct Segment {
     pub compression_ratio: f32,
     /// The probability that its window has no speech.
     pub no_speech_prob: f32,
+    /// The words, if their times were requested.
+    pub words: Vec<Word>,
 }
 
 /// The transcription of a file. For each window, [`next_request`](Self::next_request) returns the request and [`accept`](Self::accept) takes
@@ -53,6 +58,8 @@ pub struct Transcription {
     /// The first frame of the next window.
     seek: usize,
     segments: usize,
+    /// The end of the last spoken word in seconds.
+    spoken: f64,
     usage: Usage,
 }
 
@@ -95,6 +102,7 @@ impl Transcription {
             previous,
             seek: 0,
             segments: 0,
+            spoken: 0.0,
             usage: Usage::default(),
         })
     }
@@ -135,7 +143,8 @@ impl Transcription {
             Translate::ToEnglish => ("translate", "en"),
         };
         let language = language_name(code).unwrap_or(code).to_owned();
-        Transcript { task, language, duration: self.duration(), segments }
+        let timed = self.options.timed;
+        Transcript { task, language, duration: self.duration(), segments, timed }
     }
 
     /// Returns the request for the next window. `None` at the end of the file.
@@ -149,6 +158,7 @@ impl Transcription {
             detects_language: speech.is_multilingual() && self.language.is_none(),
             temperatures: self.options.temperatures.clone(),
             thresholds: self.options.thresholds,
+            aligned_frames: (self.options.timed != Timed::Segments).then(|| self.window_frames()),
         };
         let options = RequestOptions { speech: Some(window), ..self.base.clone() };
         self.engine.request(self.prompt(speech), &options).map(Some)
@@ -180,7 +190,7 @@ impl Transcription {
             tracing::debug!(language = code, probability, "detected the language");
             self.language = Some(token);
         }
-        let (start, size) = (self.seek, WINDOW_FRAMES.min(self.audio.frames() - self.seek));
+        let (start, size) = (self.seek, self.window_frames());
         if self.options.thresholds.is_silence(result) {
             self.advance(size);
             return Ok(Vec::new());
@@ -188,10 +198,11 @@ impl Transcription {
         let engine = self.engine.clone();
         let folder = engine.folder();
         let speech = folder.speech()?;
-        let Cut { parts, frames } = cut(&result.tokens, speech.first_timestamp, size);
-        self.advance(frames);
+        let mut cut = cut(&result.tokens, speech.first_timestamp, size);
+        let words = self.words(result, &mut cut, speech);
+        self.advance(cut.frames);
         let mut segments = Vec::new();
-        for part in parts {
+        for (part, words) in cut.parts.into_iter().zip(words) {
             let text: Vec<u32> = part.tokens.iter().copied().filter(|token| *token < speech.end).collect();
             let text = folder.tokenizer.decode(&text, true);
             // Text without a duration is a mistake of the model.
@@ -211,6 +222,7 @@ impl Transcription {
                 avg_logprob: result.avg_logprob,
                 compression_ratio: result.compression_ratio,
                 no_speech_prob: result.no_speech_prob,
+                words,
             });
             self.segments += 1;
         }
@@ -219,6 +231,32 @@ impl Transcription {
             self.previous.clear();
         }
         Ok(segments)
+    }
+
+    /// Returns the words of each segment. Their times correct those of the segments and the start of the next window.
+    fn words(&mut self, result: &WindowResult, cut: &mut Cut, speech: &SpeechTokens) -> Vec<Vec<Word>> {
+        let Some(starts) = &result.starts else { return vec![Vec::new(); cut.parts.len()] };
+        let tokens: Vec<u32> = cut.text(speech.end).collect();
+        let spoken = self.language();
+        let code = if self.options.translate == Translate::ToEnglish { Some("en") } else { spoken };
+        let code = code.map(str::to_owned);
+        let tokens = split_words(&self.engine.folder().tokenizer, &tokens, code.as_deref());
+        let offset = self.seek as f64 / FRAMES_PER_SECOND as f64;
+        let words = words_of(&mut cut.parts, tokens, starts, speech.end, (offset, &mut self.spoken));
+        let last = words.iter().flatten().next_back().map(|word| word.end);
+        if let Some(end) = last.or(cut.parts.last().map(|part| offset + part.end)) {
+            self.spoken = end;
+            let frame = (end * FRAMES_PER_SECOND as f64).round() as usize;
+            if !cut.is_complete && frame > self.seek {
+                cut.frames = (frame - self.seek).min(self.window_frames());
+            }
+        }
+        words
+    }
+
+    /// Returns the frames of the file in the next window.
+    fn window_frames(&self) -> usize {
+        WINDOW_FRAMES.min(self.audio.frames() - self.seek)
     }
 
     /// Moves to the next window.

@@ -58,6 +58,7 @@ pub(crate) fn start(
         language: request.language.map(str::to_owned),
         translate,
         prompt: request.prompt.clone(),
+        timed: request.timed,
         ..TranscriptionOptions::default()
     };
     if let Some(temperature) = request.temperature.filter(|temperature| *temperature > 0.0) {

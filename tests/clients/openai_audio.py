@@ -119,6 +119,8 @@ def transcriptions(client):
     verbose = client.audio.transcriptions.create(**fixed, language="de", response_format="verbose_json", timestamp_granularities=["segment"])
     assert verbose.text == plain.text and verbose.language == "german" and abs(verbose.duration - 2.31) < 0.01, verbose
     assert "".join(segment.text for segment in verbose.segments).strip() == plain.text.strip()
+    words = client.audio.transcriptions.create(**fixed, language="de", response_format="verbose_json", timestamp_granularities=["word"]).words
+    assert all(0 <= word.start <= word.end <= 2.4 for word in words), words
     for format, begin in (("text", plain.text), ("srt", "1\n00:00:"), ("vtt", "WEBVTT\n\n")):
         text = client.audio.transcriptions.create(**fixed, language="de", response_format=format)
         assert text.startswith(begin), (format, text)

@@ -2,7 +2,7 @@
 """Writes `speech/`: random Whisper models with what transformers makes of a computed signal.
 
 `python speech.py [OUTPUT]`. Needs torch and transformers. The greedy tokens of a window, its language and its log-probabilities are those of
-transformers in f32; tokens that are nearly level stop the script."""
+transformers in f32; tokens that are nearly level stop the script. The times of words are those of OpenAI's package, openai-whisper."""
 import json
 import os
 import shutil
@@ -18,6 +18,7 @@ from transformers.modeling_outputs import BaseModelOutput
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from audio import signal
 from encoders import quantized
+from speech_words import suppressed, words
 
 OUT = os.path.join(sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__)), "speech")
 LANGUAGES = ["en", "de", "es"]
@@ -35,10 +36,11 @@ def tokenizer(path):
     built.add_special_tokens([f"<|{name}|>" for name in special])
     built.save(f"{path}/tokenizer.json")
     json.dump({"tokenizer_class": "WhisperTokenizer", "eos_token": "<|endoftext|>"}, open(f"{path}/tokenizer_config.json", "w"))
-    return {name: built.token_to_id(f"<|{name}|>") for name in special}, built.get_vocab_size() + 1501
+    ids = {name: built.token_to_id(f"<|{name}|>") for name in special}
+    return ids | {chr(code): built.encode(chr(code)).ids[0] for code in range(32, 127)}, built.get_vocab_size() + 1501
 
 
-def build(name, seed, **sizes):
+def build(name, seed, positions=0.3, **sizes):
     path = f"{OUT}/{name}"
     os.makedirs(path, exist_ok=True)
     ids, vocab = tokenizer(path)
@@ -52,7 +54,7 @@ def build(name, seed, **sizes):
                 value.normal_(0, 0.35 if "conv" in key else 0.25)
             elif "bias" in key:
                 value.normal_(0, 0.1)
-        model.model.decoder.embed_positions.weight.normal_(0, 0.3)
+        model.model.decoder.embed_positions.weight.normal_(0, positions)
     model.save_pretrained(path)
     generation = {"begin_suppress_tokens": [ids["endoftext"]], "suppress_tokens": [3, 5, ids["startoflm"]], "is_multilingual": True,
                   "lang_to_id": {f"<|{code}|>": ids[code] for code in LANGUAGES}, "max_initial_timestamp_index": 50, "no_timestamps_token_id": ids["notimestamps"],
@@ -148,6 +150,19 @@ def original_names(source, target, packed=None, bits=None, file="model.safetenso
         shutil.copy(f"{source}/{file}", target)
 
 
+def with_words(sizes):
+    """The words of a model with a list of alignment heads, and without one."""
+    name, heads = "whisper-words-f32", [[0, 1], [1, 0]]
+    model, ids = build(name, 32, positions=1.0, **sizes)
+    path = f"{OUT}/{name}/generation_config.json"
+    generation = json.load(open(path))
+    suppress = suppressed(ids, model.config.vocab_size)
+    generation |= dict(suppress_tokens=suppress, begin_suppress_tokens=[], alignment_heads=heads)
+    json.dump(generation, open(path, "w"))
+    samples = np.tile(signal(), 11)
+    return {name: {kind: words(f"{OUT}/{name}", "de", suppress, samples, listed) for kind, listed in (("listed", heads), ("default", None))}}
+
+
 def main():
     shutil.rmtree(OUT, ignore_errors=True)
     os.makedirs(OUT)
@@ -172,6 +187,7 @@ def main():
         shutil.rmtree(f"{OUT}/wide")
         expected[name] = reference(model, ids, features)
         print(name, expected[name])
+    expected |= with_words({**sizes, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128})
     json.dump(expected, open(f"{OUT}/expected.json", "w"), indent=1)
 
 

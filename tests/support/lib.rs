@@ -102,6 +102,20 @@ pub fn copied(folder: &Path) -> tempfile::TempDir {
     copy
 }
 
+/// The signal of `tests/golden/audio.py`, repeated.
+#[must_use]
+pub fn speech_signal(times: usize) -> Vec<f32> {
+    let mut state = 1u32;
+    let sample = |place: usize| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let noise = f64::from(state) / 2f64.powi(31) - 1.0;
+        let time = place as f64 / 16_000.0;
+        let tone = 0.3 * (std::f64::consts::TAU * (200.0 + 700.0 * time) * time).sin();
+        if (16_000..20_000).contains(&place) { 0.0 } else { (tone + 0.05 * noise) as f32 }
+    };
+    (0..3 * 16_000 + 77).map(sample).collect::<Vec<f32>>().repeat(times)
+}
+
 /// Starts an engine on a tiny checkpoint.
 ///
 /// # Panics

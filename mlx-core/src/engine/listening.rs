@@ -1,6 +1,7 @@
 //! The engine of a speech recognizer: windows of 30 seconds of audio become text. A window runs in short steps, between which others have
 //! their turn.
 
+mod aligning;
 mod attempt;
 mod capacity;
 mod listening_worker;

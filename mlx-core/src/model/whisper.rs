@@ -1,5 +1,6 @@
 //! Whisper (Radford et al., 2022, arXiv:2212.04356): an encoder of 30 seconds of audio, and a decoder that also attends to its output.
 
+mod alignment_heads;
 mod attention;
 mod config;
 mod decoder;

@@ -15,6 +15,8 @@ pub struct SpeechWindow {
     pub temperatures: Vec<f32>,
     /// The thresholds for a failed attempt.
     pub thresholds: FallbackThresholds,
+    /// The frames of the file in the window, to which words are aligned. `None`: words get no times.
+    pub aligned_frames: Option<usize>,
 }
 
 /// The thresholds for a failed attempt. `None` disables one.
@@ -50,6 +52,8 @@ pub struct WindowResult {
     pub compression_ratio: f32,
     /// The probability that the window has no speech.
     pub no_speech_prob: f32,
+    /// The starts of the text tokens of all segments, and of the end, in steps of timestamps. `None` unless words are aligned.
+    pub starts: Option<Vec<u32>>,
 }
 
 impl FallbackThresholds {

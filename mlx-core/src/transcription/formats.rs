@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::Segment;
+use super::options::Timed;
+use super::{Segment, Word};
 
 /// A format of a transcript.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub struct Transcript {
     pub duration: f64,
     /// The segments in order.
     pub segments: Vec<Segment>,
+    /// The parts that the verbose format lists.
+    pub timed: Timed,
 }
 
 /// A transcript with all details, in the format of OpenAI's API.
@@ -66,7 +69,10 @@ struct Verbose<'a> {
     language: &'a str,
     duration: f64,
     text: &'a str,
-    segments: Vec<VerboseSegment<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    words: Option<Vec<VerboseWord<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    segments: Option<Vec<VerboseSegment<'a>>>,
     usage: AudioUsage,
 }
 
@@ -82,6 +88,13 @@ struct Short<'a> {
 struct AudioUsage {
     r#type: &'static str,
     seconds: u64,
+}
+
+#[derive(Serialize)]
+struct VerboseWord<'a> {
+    word: &'a str,
+    start: f64,
+    end: f64,
 }
 
 #[derive(Serialize)]
@@ -120,12 +133,15 @@ impl Transcript {
     }
 
     fn verbose(&self) -> String {
+        let words = self.segments.iter().flat_map(|segment| &segment.words).map(VerboseWord::of);
+        let segments = self.segments.iter().map(VerboseSegment::of);
         let verbose = Verbose {
             task: self.task,
             language: &self.language,
             duration: rounded(self.duration),
             text: &self.text(),
-            segments: self.segments.iter().map(VerboseSegment::of).collect(),
+            words: (self.timed != Timed::Segments).then(|| words.collect()),
+            segments: (self.timed != Timed::Words).then(|| segments.collect()),
             usage: self.usage(),
         };
         json(&verbose)
@@ -133,6 +149,12 @@ impl Transcript {
 
     fn usage(&self) -> AudioUsage {
         AudioUsage { r#type: "duration", seconds: self.duration.ceil() as u64 }
+    }
+}
+
+impl<'a> VerboseWord<'a> {
+    fn of(word: &'a Word) -> Self {
+        Self { word: word.text.trim(), start: rounded(word.start), end: rounded(word.end) }
     }
 }
 
@@ -204,9 +226,16 @@ mod tests {
             avg_logprob: -0.5,
             compression_ratio: 1.0,
             no_speech_prob: 0.0,
+            words: vec![Word { text: text.to_owned(), start, end }],
         };
         let segments = vec![segment(0, 0.0, 2.5, " Good morning."), segment(1, 3661.04, 3662.0, " a --> b")];
-        Transcript { task: "transcribe", language: "english".to_owned(), duration: 3662.004, segments }
+        Transcript {
+            task: "transcribe",
+            language: "english".to_owned(),
+            duration: 3662.004,
+            segments,
+            timed: Timed::Segments,
+        }
     }
 
     #[test]
@@ -235,5 +264,10 @@ mod tests {
             (Some("english"), Some(3662.0))
         );
         assert_eq!(verbose["segments"][1]["start"].as_f64(), Some(3661.04));
+        assert_eq!(verbose["words"], serde_json::Value::Null);
+        let words = Transcript { timed: Timed::Words, ..transcript() }.format(TranscriptFormat::VerboseJson);
+        let words: serde_json::Value = serde_json::from_str(&words).expect("JSON");
+        let first = serde_json::json!({"word": "Good morning.", "start": 0.0, "end": 2.5});
+        assert_eq!((&words["words"][0], &words["segments"]), (&first, &serde_json::Value::Null));
     }
 }

@@ -13,6 +13,18 @@ pub enum Translate {
     ToEnglish,
 }
 
+/// The parts of a transcript that have times.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Timed {
+    /// Only segments.
+    #[default]
+    Segments,
+    /// Only words.
+    Words,
+    /// Segments and words.
+    Both,
+}
+
 /// The options of a transcription.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TranscriptionOptions {
@@ -28,6 +40,8 @@ pub struct TranscriptionOptions {
     pub thresholds: FallbackThresholds,
     /// Give the text so far to the model with each window.
     pub condition_on_previous: bool,
+    /// The parts of the text that get times. Words take more work.
+    pub timed: Timed,
 }
 
 impl Default for TranscriptionOptions {
@@ -40,6 +54,7 @@ impl Default for TranscriptionOptions {
             temperatures: vec![0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
             thresholds: FallbackThresholds::default(),
             condition_on_previous: true,
+            timed: Timed::Segments,
         }
     }
 }

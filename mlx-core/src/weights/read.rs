@@ -10,6 +10,9 @@ use crate::array;
 use crate::error::Result;
 use crate::quantization::{MATRIX_PARTS, QuantScheme};
 
+/// The largest tensor of integers that loading reads at once.
+const MAX_INTEGER_BYTES: usize = 1 << 20;
+
 /// The storage format of a module's matrix.
 #[derive(PartialEq)]
 struct StorageFormat {
@@ -126,6 +129,26 @@ impl Weights<'_> {
         let array = array.as_dtype(held)?;
         array.eval()?;
         Ok(array)
+    }
+
+    /// Takes a small tensor of integers with its shape, if present.
+    pub(crate) fn take_integers(&mut self, name: &str) -> Result<Option<(Vec<usize>, Vec<i64>)>> {
+        let Some(entry) = self.checkpoint.entries().get(name).cloned() else { return Ok(None) };
+        self.checkpoint.skip(|other| other == name);
+        if entry.length > MAX_INTEGER_BYTES {
+            return Err(self.checkpoint.error(&entry, format!("tensor {name} has {} bytes", entry.length)));
+        }
+        let bytes = self.checkpoint.read_part(&entry, 0..entry.length)?;
+        let integers = match entry.dtype {
+            FileDtype::I64 => bytes.as_chunks().0.iter().map(|it| i64::from_le_bytes(*it)).collect(),
+            FileDtype::I32 => bytes.as_chunks().0.iter().map(|it| i32::from_le_bytes(*it).into()).collect(),
+            FileDtype::U32 => bytes.as_chunks().0.iter().map(|it| u32::from_le_bytes(*it).into()).collect(),
+            other => {
+                let message = format!("tensor {name} has type {other:?}; supported are I64, I32 and U32");
+                return Err(self.checkpoint.error(&entry, message));
+            }
+        };
+        Ok(Some((entry.shape.clone(), integers)))
     }
 
     /// Takes words or bytes as one array.

@@ -101,6 +101,7 @@ impl Attempt {
             language: prompt.language,
             temperature: self.temperature,
             tokens,
+            starts: None,
         }
     }
 }

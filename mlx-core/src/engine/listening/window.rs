@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::aligning;
 use super::attempt::{Attempt, ReadPrompt};
 use crate::engine::admission::Submission;
 use crate::engine::event::{Event, FinishReason, Finished};
@@ -52,6 +53,7 @@ enum Stage {
     Encoding(EncoderPass),
     Encoded(EncodedAudio),
     Decoding(Box<Decoding>),
+    Aligning(Box<Decoding>, WindowResult),
 }
 
 struct Decoding {
@@ -110,8 +112,17 @@ impl Window {
             }
             Stage::Decoding(decoding) => match self.draw(*decoding, recognizer)? {
                 Drawn::More(decoding) => Stage::Decoding(decoding),
-                Drawn::Result(result) => return Ok(Some(result)),
+                Drawn::Result(decoding, result) => {
+                    if self.request.aligned_frames.is_none() || self.request.thresholds.is_silence(&result) {
+                        return Ok(Some(result));
+                    }
+                    Stage::Aligning(decoding, result)
+                }
             },
+            Stage::Aligning(decoding, mut result) => {
+                result.starts = Some(self.starts(recognizer, &decoding, &result)?);
+                return Ok(Some(result));
+            }
         };
         Ok(None)
     }
@@ -120,8 +131,7 @@ impl Window {
     fn read_prompt(&self, recognizer: &Recognizer, audio: &EncodedAudio) -> Result<ReadPrompt> {
         let (model, speech) = (&recognizer.model, recognizer.folder.speech()?);
         let mut tokens = self.prompt.clone();
-        let no_start = || Error::request("prompt", "has no token that starts a transcript");
-        let start = tokens.iter().rposition(|token| *token == speech.start).ok_or_else(no_start)?;
+        let start = start_of(&tokens, speech)?;
         let mut language = None;
         if self.request.detects_language && speech.is_multilingual() {
             let rows = model.decode(&[speech.start], &[0], audio, &mut model.new_state())?;
@@ -156,13 +166,26 @@ impl Window {
             decoding.index += 1;
             if decoding.index >= self.request.temperatures.len() || !self.request.thresholds.rejects(&result)
             {
-                return Ok(Drawn::Result(result));
+                return Ok(Drawn::Result(Box::new(decoding), result));
             }
             tracing::debug!(?result, "an attempt failed; the next one has a higher temperature");
             decoding.attempt = self.attempt(&decoding.prompt, decoding.index, recognizer)?;
             break;
         }
         Ok(Drawn::More(Box::new(decoding)))
+    }
+
+    /// Aligns the words of the result.
+    fn starts(
+        &self,
+        recognizer: &Recognizer,
+        decoding: &Decoding,
+        result: &WindowResult,
+    ) -> Result<Vec<u32>> {
+        let speech = recognizer.folder.speech()?;
+        let prompt = &decoding.prompt.tokens[start_of(&decoding.prompt.tokens, speech)?..];
+        let frames = self.request.aligned_frames.unwrap_or_default();
+        aligning::starts(&recognizer.model, &decoding.audio, prompt, speech, (result, frames))
     }
 
     /// Sends the result.
@@ -206,7 +229,13 @@ fn encoded(audio: Option<EncodedAudio>, pass: EncoderPass) -> Stage {
 /// The outcome of a step that draws tokens.
 enum Drawn {
     More(Box<Decoding>),
-    Result(WindowResult),
+    Result(Box<Decoding>, WindowResult),
+}
+
+/// Returns the index of the token that starts the transcript.
+fn start_of(prompt: &[u32], speech: &SpeechTokens) -> Result<usize> {
+    let missing = || Error::request("prompt", "has no token that starts a transcript");
+    prompt.iter().rposition(|token| *token == speech.start).ok_or_else(missing)
 }
 
 /// Returns the token of the likeliest language, and its probability among all languages.

@@ -1,9 +1,10 @@
 //! Attention of Whisper's layers: to the same sequence, or from the decoder to the encoder's output.
 
-use mlx_rs::Array;
 use mlx_rs::fast::{ScaledDotProductAttentionMask as Mask, scaled_dot_product_attention};
-use mlx_rs::ops::concatenate;
+use mlx_rs::ops::{concatenate, divide, matmul, multiply, softmax_axis, square, subtract};
+use mlx_rs::{Array, Dtype};
 
+use crate::array::{scalar_like, slice_axis};
 use crate::error::Result;
 use crate::model::linear::{Linear, Part};
 use crate::weights::Weights;
@@ -89,6 +90,24 @@ impl WhisperAttention {
         let queries = self.by_head(&self.query.forward(rows)?)?;
         let mixed = scaled_dot_product_attention(&queries, &to.keys, &to.values, self.scale, mask, None)?;
         self.output.forward(&mixed.swap_axes(1, 2)?.reshape(&[rows.dim(0), -1])?)
+    }
+
+    /// Returns the weights of these heads for every row at the first `positions`, `[heads, rows, positions]`. They are normed over the rows.
+    pub(super) fn normed_weights(
+        &self,
+        rows: &Array,
+        to: &KeysValues,
+        (heads, positions): (&[i32], i32),
+    ) -> Result<Array> {
+        let heads = Array::from_slice(heads, &[heads.len() as i32]);
+        let queries = self.by_head(&self.query.forward(rows)?)?.take_axis(&heads, 1)?;
+        let keys = slice_axis(&to.keys.take_axis(&heads, 1)?, 2, 0, positions)?;
+        let scores = matmul(&queries, &keys.swap_axes(2, 3)?)?.as_dtype(Dtype::Float32)?;
+        let scores = multiply(&scores, scalar_like(self.scale, &scores)?)?;
+        let weights = softmax_axis(scores.squeeze_axes(&[0])?, -1, true)?;
+        let centred = subtract(&weights, weights.mean_axis(1, true)?)?;
+        let deviation = square(&centred)?.mean_axis(1, true)?.sqrt()?;
+        Ok(divide(centred, deviation)?)
     }
 
     fn by_head(&self, rows: &Array) -> Result<Array> {

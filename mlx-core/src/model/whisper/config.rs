@@ -116,8 +116,8 @@ impl WhisperConfig {
         if self.mel_bins > 512 {
             return Err(fields.error(bins, format!("is {}; at most 512 are supported", self.mel_bins)));
         }
-        if self.target_positions < 8 {
-            let message = format!("allows {} tokens; a window needs at least 8", self.target_positions);
+        if self.target_positions < 16 {
+            let message = format!("allows {} tokens; a window needs at least 16", self.target_positions);
             return Err(fields.error(tokens, message));
         }
         if !self.hidden_size.is_multiple_of(2) {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::alignment_heads;
 use super::config::WhisperConfig;
 use super::model::Whisper;
 use super::spec::WhisperSpec;
@@ -23,7 +24,7 @@ pub(in crate::model) fn load(
 ) -> Result<(Whisper, ModelSpec)> {
     let weights = Weights::open(folder, QuantizationConfig::read(fields)?, policy, progress)?;
     let backend = weights.backend();
-    let (model, tally) = Whisper::load(config, weights)?;
+    let (model, tally) = Whisper::load(folder, config, weights)?;
     Ok((model, spec(config, &tally, backend)))
 }
 
@@ -37,6 +38,7 @@ pub(in crate::model) fn inspect(
     let progress = &mut |_, _| {};
     let mut weights = Weights::open(folder, QuantizationConfig::read(fields)?, policy, progress)?;
     names::prepare(&mut weights);
+    weights.skip(alignment_heads::NAME);
     let (tally, kinds) = weights.survey();
     Ok((spec(config, &tally, policy.backend), kinds))
 }

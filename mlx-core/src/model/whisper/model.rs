@@ -1,11 +1,16 @@
 //! A loaded Whisper model.
 
-use super::config::WhisperConfig;
+use std::ops::Range;
+use std::path::Path;
+
+use super::alignment_heads;
+use super::config::{SOURCE_POSITIONS, WhisperConfig};
 use super::decoder::{DecoderState, TextDecoder};
 use super::encoder::{AudioEncoder, EncodedAudio, EncoderPass};
 use super::names;
 use crate::array::Rows;
 use crate::error::Result;
+use crate::speech::AlignmentMatrix;
 use crate::weights::{Tally, Weights};
 
 /// A Whisper model with its weights.
@@ -15,11 +20,12 @@ pub struct Whisper {
 }
 
 impl Whisper {
-    /// Loads all tensors that `config` needs. Returns their totals too.
-    pub(super) fn load(config: &WhisperConfig, mut weights: Weights) -> Result<(Self, Tally)> {
+    /// Loads all tensors that `config` needs from the files of `folder`. Returns their totals too.
+    pub(super) fn load(folder: &Path, config: &WhisperConfig, mut weights: Weights) -> Result<(Self, Tally)> {
         names::prepare(&mut weights);
         let encoder = AudioEncoder::load(&mut weights, config)?;
-        let decoder = TextDecoder::load(&mut weights, config)?;
+        let heads = alignment_heads::read(folder, &mut weights, config.decoder)?;
+        let decoder = TextDecoder::load(&mut weights, config, heads)?;
         Ok((Self { encoder, decoder }, weights.finish()?))
     }
 
@@ -54,5 +60,18 @@ impl Whisper {
         state: &mut DecoderState,
     ) -> Result<Rows> {
         self.decoder.forward(tokens, rows, audio, state)
+    }
+
+    /// Lets the decoder read tokens from the start. Returns which positions of the audio the tokens at `rows` attend to, of the first `frames`
+    /// frames.
+    pub(crate) fn align(
+        &self,
+        tokens: &[u32],
+        rows: Range<usize>,
+        audio: &EncodedAudio,
+        frames: usize,
+    ) -> Result<AlignmentMatrix> {
+        let positions = (frames / 2).clamp(1, SOURCE_POSITIONS);
+        self.decoder.align(tokens, rows, audio, positions)
     }
 }

@@ -31,7 +31,7 @@ const ORIGINAL: [(&str, &str); 22] = [
 /// Makes `weights` accept the names of this code, and skips tensors that are not used.
 pub(super) fn prepare(weights: &mut Weights) {
     // The head is the embedding of the tokens. Some files store it twice.
-    weights.skip_all(|name| name == "proj_out.weight" || name == "alignment_heads");
+    weights.skip_all(|name| name == "proj_out.weight");
     if weights.has_under("encoder.blocks.") {
         weights.rename(&ORIGINAL);
     } else if !weights.has("model.encoder.conv1.weight") {

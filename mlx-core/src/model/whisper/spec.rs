@@ -36,12 +36,14 @@ impl WhisperSpec {
         let wide = config.encoder.intermediate_size as u64;
         let layer = positions * size * (12 * hidden + 4 * wide) + scores;
         let convolutions = 2 * positions * size * (4 * 3 * hidden.max(bins) + 6 * hidden);
+        // Scores, weights, their norms and a copy of the heads of a layer.
+        let alignment = 6 * config.decoder.heads as u64 * tokens * positions * 4 / 2;
         let logits = 3 * config.vocab_size as u64 * (size + 4);
         Self {
             mel_bins: config.mel_bins,
             target_positions: config.target_positions,
             window_bytes: features + encoded + states,
-            pass_bytes: layer.max(convolutions) + logits,
+            pass_bytes: layer.max(convolutions).max(alignment) + logits,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use mlx_core::engine::Priority;
 use mlx_core::speech::language_code;
-use mlx_core::transcription::TranscriptFormat;
+use mlx_core::transcription::{Timed, TranscriptFormat};
 use mlx_json::{Number, Value};
 use serde::Serialize;
 use serde_json::json;
@@ -42,8 +42,8 @@ field_group! {
         /// True to stream the text, segment by segment. Only for the formats json and text.
         #[schema(example = true)]
         pub(crate) stream: bool,
-        /// `segment`. Times of words are not supported.
-        #[schema(example = json!(["segment"]))]
+        /// `segment`, `word` or both: the parts with times. `word` needs the format verbose_json. By default `segment`.
+        #[schema(example = json!(["word"]))]
         pub(crate) timestamp_granularities: Vec<String>,
         /// Must be empty: log-probabilities are not supported.
         #[schema(example = json!([]))]
@@ -78,9 +78,10 @@ pub(crate) struct AudioRequest {
     pub(crate) priority: Priority,
     /// The end user.
     pub(crate) user: Option<String>,
+    /// The parts with times.
+    pub(crate) timed: Timed,
     /// The name of the file.
     file: String,
-    granularities: Vec<String>,
     include: Option<Vec<String>>,
 }
 
@@ -102,7 +103,7 @@ impl AudioRequest {
         let language = given.language.as_deref().filter(|text| !text.is_empty());
         let language = language.map(|text| language_code(text).ok_or_else(|| unknown(text))).transpose()?;
         let format = format(given.response_format.as_deref())?;
-        let granularities = granularities(given.timestamp_granularities.unwrap_or_default(), format)?;
+        let timed = timed(&given.timestamp_granularities.unwrap_or_default(), format)?;
         if given.include.as_ref().is_some_and(|include| !include.is_empty()) {
             return Err(ApiError::unsupported(
                 "include",
@@ -129,7 +130,7 @@ impl AudioRequest {
             priority: priority(Some(given.priority.as_deref().unwrap_or("low")))?,
             user: given.user,
             file,
-            granularities,
+            timed,
             include: given.include,
         })
     }
@@ -147,21 +148,29 @@ fn format(name: Option<&str>) -> Result<TranscriptFormat, ApiError> {
         .ok_or_else(|| ApiError::field("response_format", "must be json, text, srt, vtt or verbose_json"))
 }
 
-fn granularities(given: Vec<String>, format: TranscriptFormat) -> Result<Vec<String>, ApiError> {
+fn timed(given: &[String], format: TranscriptFormat) -> Result<Timed, ApiError> {
     const FIELD: &str = "timestamp_granularities";
-    for granularity in &given {
+    let (mut segments, mut words) = (given.is_empty(), false);
+    for granularity in given {
         match granularity.as_str() {
-            "segment" => {}
-            "word" => {
-                return Err(ApiError::unsupported(FIELD, "word is not supported: only segments have times"));
+            "segment" => segments = true,
+            "word" => words = true,
+            other => {
+                return Err(ApiError::field(FIELD, format!("is {other:?}; it must be segment or word")));
             }
-            _ => return Err(ApiError::field(FIELD, "must be segment")),
         }
+    }
+    if words && format != TranscriptFormat::VerboseJson {
+        return Err(ApiError::field(FIELD, "is word, which needs response_format verbose_json"));
     }
     if !given.is_empty() && format != TranscriptFormat::VerboseJson {
         tracing::debug!("timestamp_granularities has no effect without response_format verbose_json");
     }
-    Ok(given)
+    Ok(match (segments, words) {
+        (true, true) => Timed::Both,
+        (false, true) => Timed::Words,
+        _ => Timed::Segments,
+    })
 }
 
 /// Returns the value of a form's part: a number or a boolean for the fields that have one, otherwise its text.

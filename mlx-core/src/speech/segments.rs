@@ -2,39 +2,48 @@
 
 use mlx_audio::FRAMES_PER_SECOND;
 
-use crate::speech::TIMESTAMPS_PER_SECOND;
+use super::tokens::TIMESTAMPS_PER_SECOND;
 
 /// A segment with its times in seconds from the start of the window.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Part {
-    pub(super) start: f64,
-    pub(super) end: f64,
-    pub(super) tokens: Vec<u32>,
+pub(crate) struct Part {
+    pub(crate) start: f64,
+    pub(crate) end: f64,
+    pub(crate) tokens: Vec<u32>,
 }
 
 /// The segments of a window.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Cut {
-    pub(super) parts: Vec<Part>,
+pub(crate) struct Cut {
+    pub(crate) parts: Vec<Part>,
     /// The frames to the start of the next window.
-    pub(super) frames: usize,
+    pub(crate) frames: usize,
+    /// True if the text ends with a single timestamp, after which there is no speech.
+    pub(crate) is_complete: bool,
+}
+
+impl Cut {
+    /// Returns the text tokens of all segments. Those from `end` on are no text.
+    pub(crate) fn text(&self, end: u32) -> impl Iterator<Item = u32> {
+        self.parts.iter().flat_map(|part| part.tokens.iter().copied()).filter(move |token| *token < end)
+    }
 }
 
 /// Cuts the tokens of a window of `frames` frames. Text after the last pair of timestamps is dropped, since the next window begins there.
-pub(super) fn cut(tokens: &[u32], first_timestamp: u32, frames: usize) -> Cut {
+pub(crate) fn cut(tokens: &[u32], first_timestamp: u32, frames: usize) -> Cut {
     let is_timestamp = |token: &u32| *token >= first_timestamp;
     let seconds =
         |token: u32| f64::from(token.saturating_sub(first_timestamp)) / TIMESTAMPS_PER_SECOND as f64;
     let pairs = tokens.windows(2).enumerate().filter(|(_, pair)| pair.iter().all(is_timestamp));
     let mut ends: Vec<usize> = pairs.map(|(place, _)| place + 1).collect();
-    let ends_with_one = matches!(tokens, [.., before, last] if !is_timestamp(before) && is_timestamp(last));
+    let is_complete = matches!(tokens, [.., before, last] if !is_timestamp(before) && is_timestamp(last));
     if ends.is_empty() {
         let window = frames as f64 / FRAMES_PER_SECOND as f64;
         let last = tokens.iter().copied().rev().find(is_timestamp).filter(|last| *last != first_timestamp);
         let part = Part { start: 0.0, end: last.map_or(window, seconds), tokens: tokens.to_vec() };
-        return Cut { parts: vec![part], frames };
+        return Cut { parts: vec![part], frames, is_complete };
     }
-    if ends_with_one {
+    if is_complete {
         ends.push(tokens.len());
     }
     let (mut parts, mut start) = (Vec::new(), 0);
@@ -48,13 +57,12 @@ pub(super) fn cut(tokens: &[u32], first_timestamp: u32, frames: usize) -> Cut {
         }
         start = end;
     }
-    if ends_with_one {
-        // There is no speech after the last timestamp.
-        return Cut { parts, frames };
+    if is_complete {
+        return Cut { parts, frames, is_complete };
     }
     let last = tokens[start - 1].saturating_sub(first_timestamp) as usize;
     let next = last * FRAMES_PER_SECOND / TIMESTAMPS_PER_SECOND;
-    Cut { parts, frames: next.clamp(1, frames) }
+    Cut { parts, frames: next.clamp(1, frames), is_complete }
 }
 
 #[cfg(test)]
@@ -63,7 +71,7 @@ mod tests {
 
     /// Tokens from 100 on are timestamps.
     fn of(tokens: &[u32]) -> (Vec<(f64, f64, Vec<u32>)>, usize) {
-        let Cut { parts, frames } = cut(tokens, 100, 3000);
+        let Cut { parts, frames, .. } = cut(tokens, 100, 3000);
         (parts.into_iter().map(|part| (part.start, part.end, part.tokens)).collect(), frames)
     }
 
