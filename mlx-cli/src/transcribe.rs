@@ -31,7 +31,7 @@ Examples:
   mlx transcribe -m MODEL --format vtt --output-dir subtitles recordings/
 
 MODEL is a Whisper model with the files of transformers. A folder stands for the audio files in it. Formats: wav, flac, mp3, m4a and mp4
-with AAC, ogg with Vorbis. MLX_MODEL and `mlx default` name a model too.";
+with AAC, ogg and webm with Vorbis or Opus. MLX_MODEL and `mlx default` name a model too.";
 
 #[derive(Debug, Args)]
 pub(crate) struct TranscribeArgs {

@@ -17,6 +17,7 @@ TONES = {
     "mp3": (44100, 2, ["-c:a", "libmp3lame", "-b:a", "64k"]),
     "m4a": (44100, 1, ["-c:a", "aac", "-b:a", "48k"]),
     "ogg": (48000, 1, ["-c:a", "libvorbis", "-b:a", "64k"]),
+    "webm": (48000, 2, ["-c:a", "libopus", "-b:a", "64k"]),
     "opus": (48000, 1, ["-c:a", "libopus", "-b:a", "32k", "-f", "ogg"]),
 }
 

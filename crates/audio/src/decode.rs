@@ -4,10 +4,8 @@ use std::io::{Cursor, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use symphonia::core::audio::Channels;
-use symphonia::core::codecs::audio::{AudioCodecId, AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
-use symphonia::core::codecs::registry::CodecRegistry;
-use symphonia::core::codecs::{CodecParameters, audio::well_known};
+use symphonia::core::codecs::CodecParameters;
+use symphonia::core::codecs::audio::AudioCodecParameters;
 use symphonia::core::errors::Error as Fault;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::formats::well_known::{FORMAT_ID_ADTS, FORMAT_ID_MP1, FORMAT_ID_MP2, FORMAT_ID_MP3};
@@ -17,6 +15,7 @@ use symphonia::core::meta::MetadataOptions;
 use symphonia::core::units;
 
 use crate::error::Error;
+use crate::packet_decoder::{Form, PacketDecoder};
 
 /// Takes a block of samples and their rate.
 pub type EachBlock<'a> = dyn FnMut(&[f32], u32) -> Result<(), Error> + 'a;
@@ -61,8 +60,8 @@ impl Default for Limits {
     }
 }
 
-/// Decodes a file: WAV, FLAC, MP3, M4A or MP4 with AAC, or OGG with Vorbis. Calls `check` before each packet, and `each` with consecutive
-/// samples and their rate. The samples are the mean of all channels, from -1 to 1.
+/// Decodes a file: WAV, FLAC, MP3, M4A or MP4 with AAC, or OGG or WebM with Vorbis or Opus. Calls `check` before each packet, and `each`
+/// with consecutive samples and their rate. The samples are the mean of all channels, from -1 to 1.
 ///
 /// # Errors
 /// Fails if the file is not audio in one of these formats, is damaged or cut, or exceeds a limit, or if `check` or `each` fails.
@@ -100,7 +99,7 @@ fn open<F: AsRef<[u8]> + Send + Sync>(
 /// A file while it is decoded.
 struct Reader<'a> {
     format: Box<dyn FormatReader + 'a>,
-    decoder: Box<dyn AudioDecoder>,
+    decoder: PacketDecoder,
     track: u32,
     /// The number of frames that the header claims, if it is exact.
     claimed: Option<u64>,
@@ -123,7 +122,7 @@ impl<'a> Reader<'a> {
         let Some(CodecParameters::Audio(parameters)) = &track.codec_params else {
             return Err(Error::Codec("an unknown codec".to_owned()));
         };
-        let decoder = decoder(symphonia::default::get_codecs(), parameters)?;
+        let decoder = PacketDecoder::new(parameters)?;
         let is_exact = has_exact_length(format.as_ref(), track);
         let claimed = track.num_frames.filter(|frames| is_exact && !is_open_ended(*frames, parameters));
         let track = track.id;
@@ -139,7 +138,7 @@ impl<'a> Reader<'a> {
             interleaved: Vec::new(),
             format,
         };
-        if let (Some(claimed), Some(rate)) = (claimed, reader.decoder.codec_params().sample_rate) {
+        if let (Some(claimed), Some(rate)) = (claimed, reader.decoder.rate()) {
             reader.check_length(claimed, rate)?;
         }
         Ok(reader)
@@ -167,14 +166,12 @@ impl<'a> Reader<'a> {
             if self.claimed.is_none() {
                 packet.trim_end = units::Duration::ZERO;
             }
-            match self.decoder.decode(&packet) {
-                Ok(samples) => {
-                    let (rate, channels) = (samples.spec().rate(), samples.num_planes());
+            match self.decoder.decode(&packet, &mut self.interleaved) {
+                Ok(Form { rate, channels }) => {
                     check_form(rate, channels)?;
                     if *known_rate.get_or_insert(rate) != rate {
                         return Err(Error::Damaged("its sample rate changes".to_owned()));
                     }
-                    samples.copy_to_vec_interleaved(&mut self.interleaved);
                     mix(&self.interleaved, channels, &mut self.mono)?;
                 }
                 Err(Fault::DecodeError(_) | Fault::IoError(_)) => {
@@ -231,38 +228,6 @@ impl<'a> Reader<'a> {
         }
         Ok(())
     }
-}
-
-fn decoder(
-    registry: &CodecRegistry,
-    parameters: &AudioCodecParameters,
-) -> Result<Box<dyn AudioDecoder>, Error> {
-    if parameters.codec == well_known::CODEC_ID_OPUS {
-        return Err(Error::Codec("Opus".to_owned()));
-    }
-    let decoder = registry.make_audio_decoder(parameters, &AudioDecoderOptions::default());
-    decoder.map_err(|fault| match fault {
-        Fault::Unsupported(_) => Error::Codec(codec_name(parameters, registry)),
-        fault => damaged(&fault),
-    })
-}
-
-/// Returns the name of a codec that is not supported, or not in the form of this file.
-fn codec_name(parameters: &AudioCodecParameters, registry: &CodecRegistry) -> String {
-    const NAMES: [(AudioCodecId, &str); 5] = [
-        (well_known::CODEC_ID_ALAC, "ALAC"),
-        (well_known::CODEC_ID_AC3, "AC-3"),
-        (well_known::CODEC_ID_EAC3, "E-AC-3"),
-        (well_known::CODEC_ID_DCA, "DTS"),
-        (well_known::CODEC_ID_WAVPACK, "WavPack"),
-    ];
-    if let Some(known) = registry.get_audio_decoder(parameters.codec) {
-        let channels = parameters.channels.as_ref().map_or(0, Channels::count);
-        let name = known.codec.info.short_name;
-        return format!("a form of {name} (profile {:?}, {channels} channels)", parameters.profile);
-    }
-    let named = NAMES.iter().find(|(id, _)| *id == parameters.codec);
-    named.map_or_else(|| "an unknown codec".to_owned(), |(_, name)| (*name).to_owned())
 }
 
 /// Returns true if the length of a track is not estimated from the bit rate of its first packet.

@@ -20,12 +20,12 @@ pub enum Error {
     },
     /// The file's format is not supported.
     #[error(
-        "the file is not audio in a supported format: wav, flac, mp3, m4a or mp4 with aac, or ogg with vorbis"
+        "the file is not audio in a supported format: wav, flac, mp3, m4a or mp4 with aac, or ogg or webm with vorbis or opus"
     )]
     Format,
     /// The file's container is supported, but its codec is not.
     #[error(
-        "the audio is encoded with {0}, which is not supported; convert the file to wav, flac, mp3, aac or vorbis"
+        "the audio is encoded with {0}, which is not supported; convert the file to wav, flac, mp3, aac, vorbis or opus"
     )]
     Codec(String),
     /// The file has no audio.

@@ -15,6 +15,7 @@ mod error;
 mod gemma_log_mel;
 mod log_mel;
 mod mel_filters;
+mod packet_decoder;
 mod rate;
 mod resample;
 mod samples;

@@ -22,7 +22,7 @@ impl Audio {
     /// The maximum size of a file in bytes: half a minute of many channels.
     pub const LARGEST_FILE: usize = 64 << 20;
 
-    /// Returns the audio of a file: wav, flac, mp3, m4a or mp4 with aac, or ogg with vorbis.
+    /// Returns the audio of a file: wav, flac, mp3, m4a or mp4 with aac, or ogg or webm with vorbis or opus.
     pub fn file(bytes: Vec<u8>) -> Self {
         let hash = mlx_image::sha256(&bytes);
         Self { bytes: bytes.into(), hash }
@@ -35,7 +35,13 @@ impl Audio {
         // The first frame of MP3 or of AAC without a container.
         let is_frame = matches!(bytes, [0xff, 0xe2..=0xe7 | 0xf1..=0xf3 | 0xf9..=0xfb, ..]);
         let is_wave = has(0, b"RIFF") && has(8, b"WAVE");
-        is_wave || has(0, b"fLaC") || has(0, b"OggS\0") || has(4, b"ftyp") || is_tagged || is_frame
+        is_wave
+            || has(0, b"fLaC")
+            || has(0, b"OggS\0")
+            || has(0, b"\x1a\x45\xdf\xa3")
+            || has(4, b"ftyp")
+            || is_tagged
+            || is_frame
     }
 
     /// Decodes a file from base64, for [`Self::file`]. Line breaks and missing padding are accepted.
@@ -118,6 +124,7 @@ mod tests {
             &b"RIFF\x24\0\0\0WAVEfmt "[..],
             b"fLaC\0\0\0\x22",
             b"OggS\0\x02",
+            b"\x1a\x45\xdf\xa3\x9f",
             b"\0\0\0\x1cftypM4A ",
             b"ID3\x04\0",
             b"\xff\xfb\x90",

@@ -7,7 +7,8 @@ use mlx_core::Error;
 use crate::exit_code::Failure;
 
 /// The suffixes of files in folders that are transcribed. Files that are named themselves may have any.
-const SUFFIXES: [&str; 9] = ["wav", "flac", "mp3", "m4a", "mp4", "aac", "ogg", "oga", "m4b"];
+const SUFFIXES: [&str; 12] =
+    ["wav", "flac", "mp3", "m4a", "mp4", "aac", "ogg", "oga", "opus", "webm", "weba", "m4b"];
 
 /// Returns the named files, and the audio files in the named folders in alphabetical order.
 pub(super) fn expanded(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {

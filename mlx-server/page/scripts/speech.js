@@ -1,6 +1,6 @@
 // Speech: the microphone and audio files become text in a message field, by a speech recognizer of this server.
 const AUDIO_FILE = /\.(wav|flac|mp3|m4a|m4b|aac|ogg|oga|opus|weba)$/i;
-// The browser decodes other files, such as recordings, since the server does not decode Opus.
+// The browser decodes other files, such as recordings, to short WAV files.
 const SERVER_DECODES = /\.(wav|flac|mp3|m4a|m4b|aac)$/i;
 const SPEECH_RATE = 16000;
 const isAudio = (file) => file.type.startsWith("audio/") || AUDIO_FILE.test(file.name);

@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 
 /// The names of the supported formats. The format itself is detected from the bytes.
-const FORMATS: [&str; 7] = ["wav", "mp3", "flac", "m4a", "mp4", "aac", "ogg"];
+const FORMATS: [&str; 9] = ["wav", "mp3", "flac", "m4a", "mp4", "aac", "ogg", "opus", "webm"];
 
 /// Takes `input_audio`, an object with the file and its format.
 pub(crate) fn input_audio(fields: &mut Fields) -> Result<Audio, ApiError> {

@@ -18,7 +18,7 @@ use crate::fields::{Fields, field_group};
 field_group! {
     /// Audio to transcribe, as the parts of a form.
     pub(crate) struct AudioFields {
-        /// The audio file: wav, flac, mp3, m4a or mp4 with AAC, or ogg with Vorbis.
+        /// The audio file: wav, flac, mp3, m4a or mp4 with AAC, or ogg or webm with Vorbis or Opus.
         #[schema(format = Binary, example = "talk.mp3")]
         pub(crate) file: String,
         /// The model's name. By default, the server's first model.
