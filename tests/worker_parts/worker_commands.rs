@@ -55,8 +55,13 @@ fn a_text_has_the_same_score() {
 fn bench_measures_all_machines_also_beside_another_program() {
     let words =
         ["bench", "--prompt-lengths", "8", "--generate", "4", "--batch", "1,2", "--repeat", "1", "--json"];
-    for text in both(&[&words[..], &["--compare", "true"]].concat(), "") {
-        let found: Value = serde_json::from_str(&text).expect("json");
+    for (workers, text) in both(&[&words[..], &["--compare", "true"]].concat(), "").iter().enumerate() {
+        let found: Value = serde_json::from_str(text).expect("json");
+        let result = &found["results"][0];
+        let peaks = result["worker_peak_bytes"].as_array().expect("a list");
+        assert_eq!(peaks.len(), workers, "{found}");
+        let is_measured = |peak: &Value| peak.as_u64().is_some_and(|bytes| bytes > 100_000);
+        assert!(is_measured(&result["peak_bytes"]) && peaks.iter().all(is_measured), "{found}");
         assert_eq!(found["results"].as_array().map(Vec::len), Some(2), "{found}");
         assert!(found["comparisons"][0]["ours_s"].is_object(), "{found}");
     }

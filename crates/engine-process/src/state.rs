@@ -92,7 +92,7 @@ impl State {
 
     /// Returns the counters of all children, and the gauges of this one.
     pub(crate) fn stats(&self) -> EngineStats {
-        let mut stats = self.now;
+        let mut stats = self.now.clone();
         for (total, earlier) in counters(&mut stats).into_iter().zip(counters(&mut self.earlier.clone())) {
             *total += *earlier;
         }

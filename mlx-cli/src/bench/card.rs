@@ -57,6 +57,7 @@ mod tests {
             decode: spread(54.3),
             first: spread(0.1),
             peak: 1 << 30,
+            worker_peaks: Vec::new(),
             drafts: DraftCounts::default(),
         };
         let svg = svg(&json!({ "model": "a<b>&\"c\"", "exactness": "bit-exact" }), &measured);

@@ -30,8 +30,10 @@ pub(crate) struct Measurement {
     pub(super) decode: Spread,
     /// Median time to the first token, in seconds.
     pub(super) first: Spread,
-    /// Peak bytes of arrays.
-    pub(super) peak: usize,
+    /// Peak bytes of arrays: of this case, or since the start of the engine's process if it has one.
+    pub(super) peak: u64,
+    /// Peak bytes of arrays on each worker, since the start of its process.
+    pub(super) worker_peaks: Vec<u64>,
     /// Draft tokens that were verified, and those accepted, over all runs.
     pub(super) drafts: DraftCounts,
 }
@@ -75,7 +77,10 @@ impl Measurement {
             drafts.accepted += full.drafts.accepted;
         }
         let [prefill, decode, first] = [prefill, decode, first].map(Spread::from_values);
-        Ok(Self { case, prefill, decode, first, peak: array::peak_memory()?, drafts })
+        let stats = engine.stats();
+        // An engine in a separate process leaves no arrays here.
+        let peak = (array::peak_memory()? as u64).max(stats.peak_bytes);
+        Ok(Self { case, prefill, decode, first, peak, worker_peaks: stats.worker_peak_bytes, drafts })
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) fn heading(about: &Value, repeat: usize) -> String {
 
 /// Returns a line of the table.
 pub(super) fn line(measured: &Measurement) -> String {
-    let Measurement { case, prefill, decode, first, peak, drafts } = measured;
+    let Measurement { case, prefill, decode, first, peak, worker_peaks, drafts } = measured;
     let cell = |spread: &Spread, scale: f64, width: usize| {
         let (median, half) = (spread.median * scale, (spread.max - spread.min) / 2.0);
         let around =
@@ -71,17 +71,20 @@ pub(super) fn line(measured: &Measurement) -> String {
         format!("{:>width$}", format!("{median:.1}{around:>7}"))
     };
     let (prefill, decode, first) = (cell(prefill, 1.0, 18), cell(decode, 1.0, 18), cell(first, 1000.0, 16));
-    let (length, batch, peak) = (case.length, case.batch, size(*peak as u64));
+    let (length, batch, peak) = (case.length, case.batch, size(*peak));
     let drafts = match drafts.drafted {
         0 => String::new(),
         drafted => format!("{:>12} of {drafted} draft tokens accepted\n", drafts.accepted),
     };
-    format!("{length:>6} {batch:>5} {prefill} {decode} {first} {peak:>10}\n{drafts}")
+    let peak_of =
+        |(rank, peak): (usize, &u64)| format!("{:>69} {:>10}\n", format!("rank {rank}"), size(*peak));
+    let workers: String = (1..).zip(worker_peaks).map(peak_of).collect();
+    format!("{length:>6} {batch:>5} {prefill} {decode} {first} {peak:>10}\n{workers}{drafts}")
 }
 
 /// Returns the figures of a case as JSON.
 pub(crate) fn to_json(measured: &Measurement) -> Value {
-    let Measurement { case, prefill, decode, first, peak, drafts } = measured;
+    let Measurement { case, prefill, decode, first, peak, worker_peaks, drafts } = measured;
     json!({
         "prompt_tokens": case.length,
         "batch": case.batch,
@@ -90,6 +93,7 @@ pub(crate) fn to_json(measured: &Measurement) -> Value {
         "decode_tps": spread(decode),
         "first_token_s": spread(first),
         "peak_bytes": peak,
+        "worker_peak_bytes": worker_peaks,
         "drafted": drafts.drafted,
         "accepted": drafts.accepted,
     })
@@ -118,10 +122,12 @@ mod tests {
             decode,
             first: spread(&[12.345, 13.0, 12.0]),
             peak: 123 << 30,
+            worker_peaks: vec![123 << 30],
             drafts: DraftCounts::default(),
         };
         let line = line(&measured);
-        assert!(line.trim_end().chars().count() <= 80, "{line}");
+        assert!(line.lines().all(|line| line.chars().count() <= 80), "{line}");
+        assert!(line.contains("rank 1"), "{line}");
         assert!(line.contains("12345.6   ±8 %"), "{line}");
         let one = Measurement { prefill: spread(&[5.0]), ..measured };
         assert!(!super::line(&one)[..32].contains('±'), "one run has no spread");

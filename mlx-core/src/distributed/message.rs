@@ -14,7 +14,7 @@ use crate::model::Span;
 use crate::weights::FloatPolicy;
 
 /// The protocol version. It changes whenever a message changes.
-pub(super) const PROTOCOL: u32 = 12;
+pub(super) const PROTOCOL: u32 = 13;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -240,6 +240,8 @@ pub(crate) enum Reply {
     Advanced {
         /// The states after the pass, in the order of the request.
         states: Vec<RemoteStateInfo>,
+        /// The peak bytes of arrays up to the previous pass.
+        peak: u64,
     },
     /// The reply to [`Request::Change`].
     Changed(RemoteStateInfo),

@@ -97,6 +97,10 @@ impl Model for PipelineModel {
         self.local.shift(state, kept, dropped)
     }
 
+    fn worker_peaks(&self) -> Vec<u64> {
+        self.machines.pool.peaks()
+    }
+
     fn loses_machines(&self, error: &str) -> bool {
         self.machines.pool.failed(error);
         true

@@ -9,6 +9,7 @@ use mlx_rs::Array;
 use super::connection::Outcome;
 use super::group::RankGroup;
 use super::message::{Advance, RemoteStateInfo, Reply, Request, StateCommand};
+use crate::array;
 use crate::cache::{Rollback, SequenceState};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Decoder, Model, Pass, Span};
@@ -55,7 +56,8 @@ impl Stage {
                     Ok(issued) => issued,
                     Err(error) => return Ok(Err(error)),
                 };
-                reply(Reply::Advanced { states })?;
+                let peak = array::peak_memory().unwrap_or_default() as u64;
+                reply(Reply::Advanced { states, peak })?;
                 return Ok(self.compute(rows.as_ref(), &advance.states));
             }
             Request::Release { id } => {

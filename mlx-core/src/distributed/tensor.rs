@@ -78,6 +78,10 @@ impl Model for TensorModel {
         self.local.shift(state, kept, dropped)
     }
 
+    fn worker_peaks(&self) -> Vec<u64> {
+        self.machines.pool.peaks()
+    }
+
     fn loses_machines(&self, error: &str) -> bool {
         self.machines.pool.failed(error);
         true

@@ -13,6 +13,8 @@ use crate::error::{Error, Result};
 /// All workers, in the order of their layers.
 pub(super) struct WorkerPool {
     clients: Vec<WorkerClient>,
+    /// The peak bytes of arrays that each worker has reported.
+    peaks: Vec<AtomicU64>,
     last_id: AtomicU64,
     on_loss: OnLoss,
 }
@@ -20,7 +22,8 @@ pub(super) struct WorkerPool {
 impl WorkerPool {
     /// Creates a pool of workers that are ready. `on_loss` is called with a message that names a lost worker.
     pub(super) fn new(clients: Vec<WorkerClient>, on_loss: OnLoss) -> Self {
-        Self { clients, last_id: AtomicU64::new(0), on_loss }
+        let peaks = clients.iter().map(|_| AtomicU64::new(0)).collect();
+        Self { clients, peaks, last_id: AtomicU64::new(0), on_loss }
     }
 
     /// The number of workers.
@@ -41,9 +44,17 @@ impl WorkerPool {
     /// Returns the report of the worker at this index about the `count` states of a pass.
     pub(super) fn report(&self, place: usize, count: usize) -> Result<Vec<RemoteStateInfo>> {
         match self.of(place, WorkerClient::receive)? {
-            Reply::Advanced { states } if states.len() == count => Ok(states),
+            Reply::Advanced { states, peak } if states.len() == count => {
+                self.peaks[place].store(peak, Ordering::Relaxed);
+                Ok(states)
+            }
             _ => Err(self.malformed(place)),
         }
+    }
+
+    /// Returns the peak bytes of arrays that each worker has reported.
+    pub(super) fn peaks(&self) -> Vec<u64> {
+        self.peaks.iter().map(|peak| peak.load(Ordering::Relaxed)).collect()
     }
 
     /// Changes a state on all workers. Returns their reports, in the order of their layers.

@@ -29,6 +29,7 @@ use super::speculation::Speculation;
 use super::speculation::draft_model::DraftModel;
 use super::stats::Gauges;
 use super::step_monitor::StepReporter;
+use crate::array;
 use crate::awake::Awake;
 use crate::cache::DiskCache;
 use crate::error::Result;
@@ -221,5 +222,7 @@ impl EngineLoop {
     fn record_memory(&mut self) {
         self.prefixes.record(&self.sequences);
         self.admission.record(&self.sequences);
+        self.gauges
+            .record_peaks(array::peak_memory().unwrap_or_default(), self.runner.device().worker_peaks());
     }
 }

@@ -1,7 +1,7 @@
 //! Counters and gauges of an engine, for logs and monitoring.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use super::usage::{Timings, Usage};
 const LONGEST_RETRY: u64 = 600;
 
 /// A snapshot of the counters and gauges. Counters never decrease.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineStats {
     /// Requests in the queue, and preempted sequences.
     pub waiting: usize,
@@ -61,6 +61,10 @@ pub struct EngineStats {
     pub resumed: u64,
     /// Memory of the engine's process in bytes, if it runs in one.
     pub process_bytes: u64,
+    /// The peak bytes of MLX's arrays in the engine's process.
+    pub peak_bytes: u64,
+    /// The peak bytes of arrays on each worker, in the order of ranks. A worker reports its peak with the next pass.
+    pub worker_peak_bytes: Vec<u64>,
 }
 
 /// The numbers of processes that died, by reason.
@@ -105,6 +109,8 @@ pub(super) struct Gauges {
     pub(super) prefix_evictions: AtomicU64,
     pub(super) prefix_restores: AtomicU64,
     pub(super) damaged_blocks: AtomicU64,
+    pub(super) peak_bytes: AtomicU64,
+    pub(super) worker_peak_bytes: Mutex<Vec<u64>>,
     /// The last prompt's first difference from a cached prefix.
     pub(super) last_miss: Mutex<Option<PrefixMiss>>,
     /// The moving average of the time that a sequence runs, in microseconds.
@@ -119,6 +125,12 @@ impl Gauges {
     /// Adds to a counter.
     pub(super) fn add(counter: &AtomicU64, count: usize) {
         counter.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// Records the peak bytes of arrays in this process and on each worker.
+    pub(super) fn record_peaks(&self, own: usize, of_workers: Vec<u64>) {
+        self.peak_bytes.store(own as u64, Ordering::Relaxed);
+        *self.worker_peak_bytes.lock().unwrap_or_else(PoisonError::into_inner) = of_workers;
     }
 
     /// Counts an ended sequence.
@@ -184,6 +196,8 @@ impl Gauges {
             restarts: Restarts::default(),
             resumed: 0,
             process_bytes: 0,
+            peak_bytes: read(&self.peak_bytes),
+            worker_peak_bytes: self.worker_peak_bytes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::stats::{EngineStats, Gauges};
 
 /// The state of an engine before a step, or before it waits for requests.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StepReport {
     /// True if a step begins, and false if the engine has nothing to do.
     pub is_step: bool,

@@ -137,6 +137,11 @@ pub trait Model: Send {
         Ok(pass.hidden)
     }
 
+    /// Returns the peak bytes of arrays on each of the other machines of a divided model.
+    fn worker_peaks(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
     /// Handles an error of the device within a pass. Returns true if the machines of a divided model cannot continue after it.
     fn loses_machines(&self, _error: &str) -> bool {
         false

@@ -171,6 +171,11 @@ impl Device {
         self.base().loses_machines(error)
     }
 
+    /// Returns the peak bytes of arrays on each worker of a divided model.
+    pub(in crate::engine) fn worker_peaks(&self) -> Vec<u64> {
+        self.base().worker_peaks()
+    }
+
     /// Returns the widths if they were checked, which happens before an exact sequence runs.
     fn checked_widths(&self, adapter: usize) -> &[usize] {
         self.models[adapter].exact_widths.get().map_or(&[], Vec::as_slice)
