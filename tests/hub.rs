@@ -4,6 +4,7 @@ mod hub_failures;
 mod hub_files;
 mod hub_gguf;
 mod hub_mirrors;
+mod hub_server;
 mod hub_stores;
 
 use std::fs;

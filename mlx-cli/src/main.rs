@@ -29,7 +29,6 @@ mod model_args;
 mod model_choice;
 mod models;
 mod note_lines;
-mod ollama_names;
 mod overview;
 mod parse;
 mod profile_args;

@@ -9,13 +9,14 @@ use mlx_core::weights::WeightPolicy;
 use mlx_core::{Abilities, ModelFolder, Result};
 use mlx_guide as guide;
 use mlx_hub::{HubName, LocalModel, Store, Stores};
+use mlx_hub_client::{Download, is_offline};
 use mlx_options::rough_size;
 
 use crate::exit_code::Failure;
-use crate::pull::{self, Download};
+use crate::pull;
 use crate::shell_word::quoted;
 use crate::starter_models::{self, StarterModel};
-use crate::{default_file, models, ollama_names, terminal};
+use crate::{default_file, models, terminal};
 
 /// The model of a chat.
 pub(crate) struct ChosenModel {
@@ -87,7 +88,7 @@ const NO_MODEL: &str = "error: no model is named, and there is no default model;
 pub(crate) fn find_or_ask(given: Option<&Path>) -> Result<ChosenModel, Failure> {
     match named_model(given)? {
         Some(name) => Ok(ChosenModel { folder: resolve(&name)?, is_guide: is_guide(&name) }),
-        None if terminal::can_ask() && !pull::is_offline() => ask(),
+        None if terminal::can_ask() && !is_offline() => ask(),
         None => guide_choice(),
     }
 }
@@ -113,14 +114,14 @@ fn offer_download(given: &Path, missing: mlx_hub::Error) -> Result<PathBuf, Fail
     let Some(name) = text.parse::<HubName>().ok().filter(|name| name.model.repo.contains('/')) else {
         return Err(unknown_model_error(text, missing));
     };
-    if !terminal::can_ask() || pull::is_offline() {
+    if !terminal::can_ask() || is_offline() {
         return Err(missing.into());
     }
     let download = Download::find(&name)?;
     let size = rough_size(download.remaining_bytes());
     let question = format!("{} is not downloaded. Download it now ({size})? [Y/n] ", download.name());
     match terminal::ask(&question)?.as_deref().map(str::trim) {
-        Some("" | "y" | "Y" | "yes" | "Yes") => Ok(download.run()?),
+        Some("" | "y" | "Y" | "yes" | "Yes") => Ok(pull::fetch(&download)?),
         Some(_) => Err(missing.into()),
         None => Err(Failure::Interrupted),
     }
@@ -136,7 +137,7 @@ fn unknown_model_error(given: &str, missing: mlx_hub::Error) -> Failure {
     let similar = known.filter(|full| !needle.is_empty() && chars(&last(full)).contains(&needle));
     let mut similar: Vec<String> = similar.collect();
     // A name of Ollama's library means one model, even if others are similar.
-    if let Some(model) = ollama_names::model_for(given) {
+    if let Some(model) = mlx_hub::model_for_ollama(given) {
         similar.insert(0, model.to_owned());
     }
     let mut seen = HashSet::new();
@@ -163,7 +164,7 @@ fn ask() -> Result<ChosenModel, Failure> {
     let text = format!("No models yet. Choose one to download:\n\n{}\n", menu(&starters));
     let Some(index) = choice(&text, starters.len())? else { return guide_choice() };
     let name = &starters[index].name;
-    let folder = Download::find(&name.parse()?)?.run()?;
+    let folder = pull::fetch(&Download::find(&name.parse()?)?)?;
     default_file::write(name)?;
     terminal::note(&format!("{name} is now the default model; `mlx default` changes it"));
     Ok(ChosenModel { folder, is_guide: false })

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use mlx_core::{Abilities, Error, Result, model};
 use mlx_hub::{Cache, Found, HubName};
-use mlx_hub_client::{Client, Fetch, HubFile, Plan, Progress as _};
+use mlx_hub_client::{Download, HubFile, Progress as _, is_offline};
 use mlx_options::rough_size;
 
 use crate::exit_code::Failure;
@@ -57,8 +57,8 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
     } else {
         interrupt::exit_with_message(format!("interrupted; `mlx pull {name}` resumes the download"));
         let download = Download::find(&name)?;
-        name = download.name.clone();
-        download.run()?
+        name = download.name().clone();
+        fetch(&download)?
     };
     if terminal::is_output_terminal() {
         // A model with an invalid config got a note already.
@@ -75,95 +75,24 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
     terminal::show(&format!("{}\n", path.display()))
 }
 
-/// Returns true if `HF_HUB_OFFLINE` is set, with the values that other Hub tools accept.
-pub(crate) fn is_offline() -> bool {
-    let value = std::env::var("HF_HUB_OFFLINE").unwrap_or_default();
-    ["1", "on", "yes", "true"].contains(&value.to_lowercase().as_str())
+/// Downloads the missing files with a progress bar. Returns the model's folder or GGUF file.
+pub(crate) fn fetch(download: &Download) -> Result<PathBuf> {
+    let (name, progress) = (download.name(), Progress::new(download.bytes()));
+    let path = download.run(&progress, |path| {
+        progress.pausing(|| warn_if_unsupported(download, path));
+        Ok(())
+    })?;
+    progress.finish();
+    let size = rough_size(download.bytes());
+    terminal::note(&format!("{name} is complete: {size} at revision {}", download.commit()));
+    Ok(path)
 }
 
-/// A model on the Hub, ready to download.
-pub(crate) struct Download {
-    /// The model's name, with the quantization of a GGUF file.
-    name: HubName,
-    client: Client,
-    cache: Cache,
-    plan: Plan,
-}
-
-impl Download {
-    /// Requests the list of a model's files from the Hub.
-    pub(crate) fn find(name: &HubName) -> Result<Self> {
-        let (cache, client) = (Cache::from_env()?, Client::from_env(&name.model)?);
-        let plan = Plan::make(&client, &cache.repo(&name.model), name.file.as_deref())?;
-        let file = plan.gguf.as_ref().map(|model| model.label.clone());
-        Ok(Self { name: HubName { model: name.model.clone(), file }, client, cache, plan })
-    }
-
-    /// The model's name, with the quantization of a GGUF file.
-    pub(crate) fn name(&self) -> &HubName {
-        &self.name
-    }
-
-    /// Returns the number of bytes to download.
-    pub(crate) fn remaining_bytes(&self) -> u64 {
-        self.plan.missing_bytes(&self.cache.repo(&self.name.model))
-    }
-
-    /// Downloads the missing files and returns the model's folder or GGUF file.
-    pub(crate) fn run(&self) -> Result<PathBuf> {
-        let Self { name, client, cache, plan } = self;
-        check_disk_space(name, self.remaining_bytes(), cache.root())?;
-        let repo = cache.repo(&name.model);
-        let folder = repo.snapshot(&plan.commit);
-        let fetch = Fetch::new(client, &repo, &plan.commit);
-        let progress = Progress::new(plan.bytes());
-        fetch.all(&plan.described, &progress)?;
-        fetch.borrowed(plan, &progress)?;
-        if plan.gguf.is_none() {
-            progress.pausing(|| warn_if_unsupported(&folder, plan));
-        }
-        fetch.all(&plan.weights, &progress)?;
-        progress.finish();
-        if name.model.revision() != plan.commit {
-            repo.write_reference(name.model.revision(), &plan.commit)?;
-        }
-        let size = rough_size(plan.bytes());
-        terminal::note(&format!("{name} is complete: {size} at revision {}", plan.commit));
-        let Some(gguf) = &plan.gguf else { return Ok(folder) };
-        let path = folder.join(&gguf.path);
-        // The config is in the file.
-        warn_about_config(&path);
-        Ok(path)
-    }
-}
-
-/// Rejects a download that does not fit on the disk. If the system does not report the free space, any size is allowed.
-fn check_disk_space(name: &HubName, bytes: u64, cache: &Path) -> Result<()> {
-    let Some(existing) = cache.ancestors().find(|folder| folder.exists()) else { return Ok(()) };
-    let Ok(disk) = rustix::fs::statvfs(existing) else { return Ok(()) };
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    if bytes <= free {
-        return Ok(());
-    }
-    let message = format!(
-        "needs {}, but the disk of {} has only {} left; free some space, or move the cache with HF_HOME",
-        rough_size(bytes),
-        cache.display(),
-        rough_size(free)
-    );
-    Err(Error::hub(name, message))
-}
-
-/// Warns before gigabytes are downloaded. This is not an error, since another program may use the model.
-fn warn_if_unsupported(folder: &Path, plan: &Plan) {
-    if !plan.has("tokenizer.json") {
+/// Warns about a model that this program cannot run. This is not an error, since another program may use the model.
+fn warn_if_unsupported(download: &Download, path: &Path) {
+    if download.lacks_tokenizer() {
         terminal::note("note: this program cannot run the model: it has no tokenizer.json on the Hub");
     }
-    warn_about_config(folder);
-}
-
-/// Warns if the config of a folder or the header of a GGUF file is not supported.
-fn warn_about_config(path: &Path) {
     if let Err(error) = model::check_config(path) {
         terminal::note(&format!("note: this program cannot run the model: {error}"));
     }

@@ -112,6 +112,10 @@ pub struct ModelArgs {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     models_dir: Vec<PathBuf>,
 
+    /// With --all-models, let clients download models from the Hugging Face Hub to this machine, by POST /api/pull or on the page; uses the server's HF_TOKEN
+    #[arg(long, env = "MLX_ALLOW_PULL", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    allow_pull: Option<bool>,
+
     /// Serve the profiles in this TOML file as models; read again when it changes
     #[arg(long, value_name = "FILE", env = "MLX_PROFILES")]
     profiles: Option<PathBuf>,

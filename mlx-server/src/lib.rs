@@ -13,6 +13,7 @@ mod client;
 pub mod config;
 mod connection;
 mod delta;
+mod downloads;
 mod embed;
 mod error;
 mod field_value;

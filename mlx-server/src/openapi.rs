@@ -7,8 +7,8 @@ use utoipa::openapi::OpenApi as Document;
 use crate::error::ErrorResponse;
 use crate::json::Json;
 use crate::routes::{
-    audio, batches, chat, completions, embeddings, files, mcp, messages, models, ollama, operation, rerank,
-    responses, text,
+    audio, batches, chat, completions, embeddings, files, mcp, messages, models, ollama, operation, pull,
+    rerank, responses, text,
 };
 
 #[derive(OpenApi)]
@@ -48,6 +48,7 @@ use crate::routes::{
         ollama::tags,
         ollama::loaded,
         ollama::show,
+        pull::pull,
         ollama::version,
         models::list,
         models::one,
@@ -92,6 +93,7 @@ mod tests {
     use crate::protocol::messages::request::{MessagesCountRequest, MessagesRequest};
     use crate::protocol::ollama::embed::{OllamaEmbedRequest, OllamaEmbeddingRequest};
     use crate::protocol::ollama::model::ShowRequest;
+    use crate::protocol::ollama::pull::PullRequest;
     use crate::protocol::ollama::request::{OllamaChatRequest, OllamaGenerateRequest};
     use crate::protocol::openai::audio::AudioRequest;
     use crate::protocol::openai::batch::BatchRequest;
@@ -111,13 +113,14 @@ mod tests {
     }
 
     /// All requests of the API: the path in the document, and a function that parses a request and returns its debug text.
-    const REQUESTS: [(&str, Reader); 22] = [
+    const REQUESTS: [(&str, Reader); 23] = [
         ("/v1/chat/completions", |fields| debug_text(ChatCompletionRequest::read(fields))),
         ("/v1/responses", |fields| debug_text(ResponseRequest::read(fields))),
         ("/api/chat", |fields| debug_text(OllamaChatRequest::read(fields))),
         ("/api/generate", |fields| debug_text(OllamaGenerateRequest::read(fields))),
         ("/api/embed", |fields| debug_text(OllamaEmbedRequest::read(fields))),
         ("/api/embeddings", |fields| debug_text(OllamaEmbeddingRequest::read(fields))),
+        ("/api/pull", |fields| debug_text(PullRequest::read(fields))),
         ("/api/show", |fields| debug_text(ShowRequest::read(fields))),
         ("/v1/models/load", |fields| debug_text(LoadRequest::read(fields))),
         ("/v1/models/unload", |fields| debug_text(UnloadRequest::read(fields))),
@@ -156,6 +159,7 @@ mod tests {
             ("/v1/responses", "top_logprobs") => json!({"include": ["message.output_text.logprobs"]}),
             (_, "top_logprobs") => json!({"logprobs": true}),
             ("/api/generate", "system" | "images") => json!({"prompt": "Go"}),
+            ("/api/pull", "stream") => json!({"model": "org/name"}),
             (_, "best_of") => json!({"n": 2}),
             _ => json!({}),
         };

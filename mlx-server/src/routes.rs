@@ -17,6 +17,7 @@ mod multipart;
 pub(crate) mod ollama;
 pub(crate) mod operation;
 pub(crate) mod page;
+pub(crate) mod pull;
 pub(crate) mod rerank;
 mod response;
 pub(crate) mod responses;
@@ -84,7 +85,7 @@ pub(crate) fn router(state: AppState) -> Router {
         .route("/api/ps", get(ollama::loaded))
         .route("/api/show", post(ollama::show))
         .route("/api/version", get(ollama::version))
-        .route("/api/pull", post(ollama::unmanaged))
+        .route("/api/pull", post(pull::pull))
         .route("/api/push", post(ollama::unmanaged))
         .route("/api/create", post(ollama::unmanaged))
         .route("/api/copy", post(ollama::unmanaged))

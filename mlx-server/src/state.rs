@@ -12,6 +12,7 @@ use crate::batches::Batches;
 use crate::body_memory::BodyMemory;
 use crate::client::Identities;
 use crate::config::{Config, StartError};
+use crate::downloads::Downloads;
 use crate::error::ApiError;
 use crate::image_urls::{AddressRule, ImageUrls, is_public};
 use crate::keys::Keys;
@@ -33,6 +34,8 @@ pub struct Shared {
     pub config: Config,
     /// The models.
     pub(crate) models: Arc<Models>,
+    /// The downloads of models.
+    pub(crate) downloads: Downloads,
     /// The metrics.
     pub(crate) metrics: Metrics,
     /// The slots for CPU work of requests.
@@ -94,6 +97,7 @@ impl AppState {
         let tls = tls.map_err(|(flag, reason)| StartError::new(flag, reason))?;
         Ok(Self(Arc::new(Shared {
             models: Arc::new(models),
+            downloads: Downloads::default(),
             metrics: Metrics::default(),
             cpu_slots: CpuSlots::default(),
             bodies: BodyMemory::new(config.limits.body_memory),
@@ -122,6 +126,11 @@ impl AppState {
             let message = "files and batches are off; start the server with --files-dir FOLDER";
             ApiError::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", message)
         })
+    }
+
+    /// Returns true if clients may download models. With workers, only the divided model is served.
+    pub(crate) fn allows_pull(&self) -> bool {
+        self.config.models.allow_pull && !self.models.is_distributed()
     }
 
     /// Returns true if the server accepts requests.

@@ -2,7 +2,14 @@
 which sets MLX_SERVER. It starts a server of its own; BASE_URL is not used."""
 
 import asyncio
+import hashlib
 import importlib.metadata
+import json
+import os
+import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import ollama
 import pydantic
@@ -130,6 +137,57 @@ def test_errors(client):
     assert "options.temperature" in refused(400, lambda: client.chat(MODEL, HI, options={"temperature": -1}))
     assert "mirostat" in refused(400, lambda: list(client.chat(MODEL, HI, options={"mirostat": 1}, stream=True)))
     refused(501, lambda: client.pull("some-model"))
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def hub_of(folder):
+    """A Hub with one model, org/tiny, which has the files of a folder."""
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    siblings = [
+        {"rfilename": name, "lfs": {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}} for name, data in files.items()
+    ]
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_GET(self):
+            path = self.path.split("?")[0]
+            if path.startswith("/api/models/org/tiny/"):
+                body = json.dumps({"sha": COMMIT, "siblings": siblings}).encode()
+            else:
+                body = files.get(path.removeprefix(f"/org/tiny/resolve/{COMMIT}/"))
+            self.send_response(404 if body is None else 200)
+            self.send_header("content-length", str(len(body or b"")))
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def test_pull(_):
+    with tempfile.TemporaryDirectory() as home, Server(SCRIPT) as other:
+        hub = hub_of(Path(other.folder.name) / "model")
+        os.environ.update(HF_ENDPOINT=f"http://127.0.0.1:{hub.server_port}", HF_HOME=home, HF_HUB_CACHE="", no_proxy="*")
+        with Server(SCRIPT, flags=["--allow-pull"]) as server:
+            client = ollama.Client(host=server.base)
+            parts = list(client.pull("org/tiny", stream=True))
+            assert (parts[0].status, parts[-1].status) == ("pulling manifest", "success")
+            assert parts[-2].completed == parts[-2].total > 0 and parts[-2].digest == "sha1:" + COMMIT
+            assert client.pull("org/tiny").status == "success"
+            assert client.chat("org/tiny", HI).message.content == "Hello from the model."
+            refused(502, lambda: client.pull("org/none"))
+            try:
+                list(client.pull("org/none", stream=True))
+            except ollama.ResponseError as error:
+                assert "no model of that name" in error.error
+            else:
+                raise AssertionError("an error was expected")
+        hub.shutdown()
 
 
 if __name__ == "__main__":

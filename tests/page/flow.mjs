@@ -9,6 +9,7 @@ import { menu } from "./menu.mjs";
 import { messages } from "./messages.mjs";
 import { pictures } from "./pictures.mjs";
 import { profiles } from "./profiles.mjs";
+import { pulls } from "./pulls.mjs";
 import { rendering } from "./rendering.mjs";
 import { settings } from "./settings.mjs";
 import { deaf, speech } from "./speech.mjs";
@@ -76,6 +77,8 @@ try {
   await trial.serve(...trial.models(), ...trial.servers());
   await other.reload();
   await run(tools, other);
+
+  await run(pulls, other);
   assert.deepEqual([trial.faults, trial.refusals], [[], []], "faults, refusals of the policy");
 } finally {
   await trial.stop();

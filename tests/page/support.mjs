@@ -29,8 +29,9 @@ export const seen = join(root, "tests/golden/pictures/mistral3-f32");
 export const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
 /** Starts the server on a free port; gives the process with its `port`. */
-async function serve(program, more) {
-  const child = spawn(program, ["--port", "0", ...more], { stdio: ["ignore", "ignore", "pipe"] });
+async function serve(program, more, variables) {
+  const env = { ...process.env, ...variables };
+  const child = spawn(program, ["--port", "0", ...more], { stdio: ["ignore", "ignore", "pipe"], env });
   let log = "";
   await new Promise((done, failed) => {
     child.stderr.setEncoding("utf8").on("data", (piece) => {
@@ -96,11 +97,11 @@ async function startProxy() {
       { port: proxy.port, host: "127.0.0.1", method: asked.method, path: asked.url, headers: asked.headers },
       (reply) => {
         answer.writeHead(reply.statusCode, reply.headers);
+        answer.on("close", () => reply.destroy());
         if (!reply.headers["content-type"]?.startsWith("text/event-stream")) {
           reply.pipe(answer);
           return;
         }
-        answer.on("close", () => reply.destroy());
         pass(reply, answer).catch(() => answer.destroy());
       },
     );
@@ -134,6 +135,7 @@ export class Trial {
       foreign: [],
       faults: [],
       refusals: [],
+      variables: {},
       files: mkdtempSync(join(tmpdir(), "mlx-page-")),
     });
     trial.axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
@@ -210,7 +212,7 @@ export class Trial {
   /** Starts a server with these flags in place of the one before. */
   async serve(...more) {
     await this.end();
-    this.server = await serve(this.program, more);
+    this.server = await serve(this.program, more, this.variables);
     this.proxy.port = this.server.port;
   }
 

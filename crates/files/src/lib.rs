@@ -24,7 +24,7 @@ pub use atomic_write::{
     write_privately,
 };
 pub use fields::{Fields, bytes, expect_utf8_json, object};
-pub use human_bytes::size;
+pub use human_bytes::{rough_size, size};
 pub use model_file::{read_model_file, tokenizer_parts};
 pub use tokenizer_lender::tokenizer_lender;
 pub use warnings::Warnings;

@@ -1,13 +1,13 @@
 //! Retries with exponential backoff.
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mlx_hub::Error;
 
 /// Why an attempt failed.
 #[derive(Debug)]
-pub enum FetchError {
+pub(crate) enum FetchError {
     /// A retry may succeed.
     Transient {
         why: String,
@@ -19,7 +19,7 @@ pub enum FetchError {
 }
 
 impl FetchError {
-    pub fn transient(why: impl Into<String>) -> Self {
+    pub(crate) fn transient(why: impl Into<String>) -> Self {
         Self::Transient { why: why.into(), retry_after: None }
     }
 }
@@ -32,6 +32,8 @@ impl From<Error> for FetchError {
 
 /// The first pause. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The time between two checks for a cancellation.
+const CHECK_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause. A longer `Retry-After` becomes an error.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
 
@@ -51,13 +53,14 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// Calls `notify` with the reason, then waits before the next attempt. Returns the reason as an error if no
-    /// attempts remain.
+    /// Calls `notify` with the reason, then waits before the next attempt, or until the download is cancelled. Returns the
+    /// reason as an error if no attempts remain.
     pub(crate) fn wait(
         &mut self,
         why: String,
         retry_after: Option<Duration>,
         notify: impl FnOnce(&str),
+        is_cancelled: impl Fn() -> bool,
     ) -> Result<(), String> {
         self.failures += 1;
         let pause = retry_after.unwrap_or(FIRST_PAUSE * 2_u32.pow(self.failures.min(8) - 1));
@@ -65,7 +68,14 @@ impl Backoff {
             return Err(why);
         }
         notify(&why);
-        sleep(pause);
+        let end = Instant::now() + pause;
+        while !is_cancelled() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            sleep(left.min(CHECK_PAUSE));
+        }
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ const MAX_REDIRECTS: u32 = 10;
 const MAX_ATTEMPTS: u32 = 4;
 
 /// A client for one model on the Hub.
-pub struct Client {
+pub(crate) struct Client {
     agent: Agent,
     endpoint: String,
     token: Option<String>,
@@ -28,7 +28,7 @@ pub struct Client {
 
 impl Client {
     /// Returns a client with the endpoint and token from the environment variables that all Hub tools read.
-    pub fn from_env(name: &ModelName) -> Result<Self> {
+    pub(crate) fn from_env(name: &ModelName) -> Result<Self> {
         let endpoint = address::endpoint_from_env()?;
         // This fails only if a provider is already installed.
         rustls::crypto::ring::default_provider().install_default().ok();
@@ -61,18 +61,18 @@ impl Client {
     }
 
     /// Returns an error about the model.
-    pub fn error(&self, message: impl Into<String>) -> Error {
+    pub(crate) fn error(&self, message: impl Into<String>) -> Error {
         Error::hub(&self.name, message)
     }
 
     /// Returns the list of files with their sizes and checksums, as JSON.
-    pub fn listing(&self) -> Result<String> {
+    pub(crate) fn listing(&self) -> Result<String> {
         let revision = address::encoded(self.name.revision()).replace('/', "%2F");
         self.text(&format!("{}/api/models/{}/revision/{revision}?blobs=true", self.endpoint, self.name.repo))
     }
 
     /// Returns the text of a file without storing it.
-    pub fn file_text(&self, commit: &str, file: &str) -> Result<String> {
+    pub(crate) fn file_text(&self, commit: &str, file: &str) -> Result<String> {
         self.text(&self.address(commit, file))
     }
 
@@ -87,7 +87,7 @@ impl Client {
     }
 
     /// Returns the checksum and size of a file.
-    pub fn head(&self, commit: &str, file: &str) -> Result<(String, u64)> {
+    pub(crate) fn head(&self, commit: &str, file: &str) -> Result<(String, u64)> {
         let address = self.address(commit, file);
         self.with_retries(|| {
             let response = self.send(&Method::HEAD, &address, 0)?;
@@ -98,7 +98,7 @@ impl Client {
     }
 
     /// Requests a file from byte `start`. The response's status shows whether the Hub supports ranges.
-    pub fn file(&self, commit: &str, file: &str, start: u64) -> Result<Response<Body>, FetchError> {
+    pub(crate) fn file(&self, commit: &str, file: &str, start: u64) -> Result<Response<Body>, FetchError> {
         self.send(&Method::GET, &self.address(commit, file), start)
     }
 
@@ -156,14 +156,14 @@ impl Client {
                 Ok(value) => return Ok(value),
                 Err(FetchError::Final(error)) => return Err(error),
                 Err(FetchError::Transient { why, retry_after }) => {
-                    backoff.wait(why, retry_after, |_| {}).map_err(|why| self.error(why))?;
+                    backoff.wait(why, retry_after, |_| {}, || false).map_err(|why| self.error(why))?;
                 }
             }
         }
     }
 
     /// Classifies an error without a response.
-    pub fn connection_error(&self, error: ureq::Error) -> FetchError {
+    pub(crate) fn connection_error(&self, error: ureq::Error) -> FetchError {
         let endpoint = &self.endpoint;
         match error {
             ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => {

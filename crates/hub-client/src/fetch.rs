@@ -25,7 +25,7 @@ const PARALLEL_FILES: usize = 4;
 const MAX_ATTEMPTS: u32 = 7;
 
 /// Downloads files of one commit.
-pub struct Fetch<'a> {
+pub(crate) struct Fetch<'a> {
     client: &'a Client,
     repo: &'a Repo,
     commit: &'a str,
@@ -37,19 +37,19 @@ pub struct Fetch<'a> {
 
 impl<'a> Fetch<'a> {
     /// Returns a download of this commit into this cache entry.
-    pub fn new(client: &'a Client, repo: &'a Repo, commit: &'a str) -> Self {
+    pub(crate) fn new(client: &'a Client, repo: &'a Repo, commit: &'a str) -> Self {
         Self { client, repo, commit, source: commit, stopped: AtomicBool::new(false) }
     }
 
     /// Downloads the files that the plan borrows from another model.
-    pub fn borrowed(&self, plan: &'a Plan, progress: &dyn Progress) -> Result<()> {
+    pub(crate) fn borrowed(&self, plan: &'a Plan, progress: &dyn Progress) -> Result<()> {
         let Some(lender) = &plan.lender else { return Ok(()) };
         let fetch = Self { source: &lender.commit, ..Self::new(&lender.client, self.repo, self.commit) };
         fetch.all(&lender.files, progress)
     }
 
     /// Downloads the given files that are not in the cache.
-    pub fn all(&self, files: &[HubFile], progress: &dyn Progress) -> Result<()> {
+    pub(crate) fn all(&self, files: &[HubFile], progress: &dyn Progress) -> Result<()> {
         let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
         let work = || {
             while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -73,7 +73,13 @@ impl<'a> Fetch<'a> {
     }
 
     fn one(&self, file: &HubFile, bar: &dyn FileProgress) -> Result<()> {
-        let wait = || bar.note("another program is downloading this file; waiting for it");
+        let mut is_noted = false;
+        let wait = || {
+            if !std::mem::replace(&mut is_noted, true) {
+                bar.note("another program is downloading this file; waiting for it");
+            }
+            self.check_stop(bar)
+        };
         let _lock = self.repo.lock(&file.etag, wait)?;
         let blob = self.repo.blob(&file.etag);
         if blob.exists() {
@@ -106,6 +112,7 @@ impl<'a> Fetch<'a> {
     fn complete(&self, file: &HubFile, partial: &mut Partial, bar: &dyn FileProgress) -> Result<()> {
         let mut backoff = Backoff::new(MAX_ATTEMPTS);
         loop {
+            self.check_stop(bar)?;
             let before = partial.length;
             let (why, retry_after) = match self.attempt(file, partial, bar) {
                 Ok(()) => return Ok(()),
@@ -115,14 +122,21 @@ impl<'a> Fetch<'a> {
             if partial.length > before {
                 backoff.reset();
             }
-            backoff.wait(why, retry_after, |why| bar.note(&format!("{why}; retrying"))).map_err(|why| {
-                let message = format!(
-                    "{}: {why}. The partial download is kept; run the same command to resume it",
-                    file.path
-                );
+            let note = |why: &str| bar.note(&format!("{why}; retrying"));
+            backoff.wait(why, retry_after, note, || bar.is_cancelled()).map_err(|why| {
+                let message =
+                    format!("{}: {why}. The partial download is kept; the next one continues it", file.path);
                 self.client.error(message)
             })?;
         }
+    }
+
+    /// Fails if another file has failed, or if the download is cancelled.
+    fn check_stop(&self, bar: &dyn FileProgress) -> Result<()> {
+        if self.stopped.load(Ordering::Relaxed) || bar.is_cancelled() {
+            return Err(self.client.error("the download was stopped; the next one continues it"));
+        }
+        Ok(())
     }
 
     /// Sends one request and appends the received bytes.
@@ -149,9 +163,7 @@ impl<'a> Fetch<'a> {
         let mut body = response.into_body().into_reader();
         let mut buffer = vec![0; 1 << 18];
         while partial.length <= file.size {
-            if self.stopped.load(Ordering::Relaxed) {
-                return Err(FetchError::Final(self.client.error("the download was stopped")));
-            }
+            self.check_stop(bar)?;
             match body.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(count) => partial.add(&buffer[..count])?,

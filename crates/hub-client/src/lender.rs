@@ -12,7 +12,7 @@ use super::listing::{HubFile, Listing};
 const TOKENIZER: &str = "tokenizer.json";
 
 /// A model on the Hub that lends its tokenizer.
-pub struct Lender {
+pub(crate) struct Lender {
     pub(crate) client: Client,
     pub(crate) commit: String,
     /// The files to borrow.

@@ -2,15 +2,13 @@
 //! parallel, and verified against their checksums.
 //!
 //! ```no_run
-//! use mlx_hub::{Cache, HubName};
-//! use mlx_hub_client::{Client, Fetch, Plan, Progress};
+//! use mlx_hub::HubName;
+//! use mlx_hub_client::{Download, Progress};
 //!
 //! fn pull(name: &HubName, progress: &dyn Progress) -> mlx_hub::Result<()> {
-//!     let (client, repo) = (Client::from_env(&name.model)?, Cache::from_env()?.repo(&name.model));
-//!     let plan = Plan::make(&client, &repo, name.file.as_deref())?;
-//!     let fetch = Fetch::new(&client, &repo, &plan.commit);
-//!     fetch.all(&plan.described, progress)?;
-//!     fetch.all(&plan.weights, progress)
+//!     let folder = Download::find(name)?.run(progress, |_| Ok(()))?;
+//!     println!("{}", folder.display());
+//!     Ok(())
 //! }
 //! ```
 
@@ -18,6 +16,7 @@ mod address;
 mod backoff;
 mod checksum;
 mod client;
+mod download;
 mod fetch;
 mod lender;
 mod listing;
@@ -25,9 +24,6 @@ mod plan;
 mod progress;
 mod token;
 
-pub use client::Client;
-pub use fetch::Fetch;
-pub use lender::Lender;
+pub use download::{Download, is_offline};
 pub use listing::HubFile;
-pub use plan::Plan;
 pub use progress::{FileProgress, Progress};

@@ -12,23 +12,23 @@ use super::lender::Lender;
 use super::listing::{HubFile, Listing};
 
 /// The files of one commit that a download fetches.
-pub struct Plan {
+pub(crate) struct Plan {
     /// The commit hash.
-    pub commit: String,
+    pub(crate) commit: String,
     /// All files except the weights. They are fetched first.
-    pub described: Vec<HubFile>,
+    pub(crate) described: Vec<HubFile>,
     /// The weights.
-    pub weights: Vec<HubFile>,
+    pub(crate) weights: Vec<HubFile>,
     /// The other model whose tokenizer is fetched, if the model has none.
-    pub lender: Option<Lender>,
+    pub(crate) lender: Option<Lender>,
     /// The GGUF model, if the download is one. Its files are the weights.
-    pub gguf: Option<GgufModel>,
+    pub(crate) gguf: Option<GgufModel>,
 }
 
 impl Plan {
     /// Requests the file list from the Hub, and the index if there is one. `file` is the quantization or the name of a GGUF
     /// file.
-    pub fn make(client: &Client, repo: &Repo, file: Option<&str>) -> Result<Self> {
+    pub(crate) fn make(client: &Client, repo: &Repo, file: Option<&str>) -> Result<Self> {
         let listing = Listing::fetch(client, file)?;
         if listing.gguf.is_some() {
             let Listing { commit, files, gguf } = listing;
@@ -55,19 +55,19 @@ impl Plan {
     }
 
     /// Returns the total size of all files.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.files().map(|file| file.size).sum()
     }
 
     /// Returns the number of bytes that are not in the cache yet.
-    pub fn missing_bytes(&self, repo: &Repo) -> u64 {
+    pub(crate) fn missing_bytes(&self, repo: &Repo) -> u64 {
         let length = |path| fs::metadata(path).map_or(0, |file| file.len());
         let there = |file: &HubFile| length(repo.blob(&file.etag)).max(length(repo.partial(&file.etag)));
         self.files().map(|file| file.size.saturating_sub(there(file))).sum()
     }
 
     /// Returns true if the model has a file at `path`.
-    pub fn has(&self, path: &str) -> bool {
+    pub(crate) fn has(&self, path: &str) -> bool {
         self.files().any(|file| file.path == path)
     }
 }

@@ -20,6 +20,11 @@ pub trait FileProgress {
     /// Reports an event for the user.
     fn note(&self, line: &str);
 
+    /// Returns true to end the download soon. A later one continues it.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
     /// Reports that the file is complete and intact.
     fn done(&self, size: u64);
 }

@@ -215,7 +215,7 @@ mod tests {
         let cache = Cache::at(root.path());
         let repo = cache.repo(&name("org/name"));
         put(&repo, ONE, &["config.json"]);
-        let lock = repo.lock("etag", || {}).expect("locks");
+        let lock = repo.lock("etag", || Ok(())).expect("locks");
         let message = cache.remove(&name("org/name")).expect_err("in use").to_string();
         assert!(message.contains("download"), "{message}");
         drop(lock);

@@ -21,6 +21,7 @@ mod local_model;
 mod local_name;
 mod model_files;
 mod name;
+mod ollama_names;
 mod remove;
 mod repo;
 mod stores;
@@ -35,6 +36,7 @@ pub use local_model::{LocalModel, Revision, Store};
 pub use local_name::HubName;
 pub use model_files::{affects_output, missing};
 pub use name::ModelName;
+pub use ollama_names::model_for_ollama;
 pub use repo::Repo;
 pub use stores::{Stores, name_of};
 

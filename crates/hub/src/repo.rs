@@ -5,12 +5,16 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 
 use mlx_files::write_atomically;
 
 use super::name::ModelName;
 use crate::error::{Error, Result};
 
+/// The time between two attempts to get a lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
 const SNAPSHOTS: &str = "snapshots";
 const PREFIX: &str = "models--";
 /// The minimum length of an abbreviated commit.
@@ -147,27 +151,28 @@ impl Repo {
         Ok(write_atomically(&path, commit.as_bytes())?)
     }
 
-    /// Locks the blob with this checksum, like the other Hub tools do. Calls `wait` first if another process holds the
-    /// lock.
-    pub fn lock(&self, etag: &str, wait: impl FnOnce()) -> Result<File> {
+    /// Locks the blob with this checksum, like the other Hub tools do. While another process holds the lock, calls `wait`
+    /// repeatedly; its error ends the wait.
+    pub fn lock(&self, etag: &str, mut wait: impl FnMut() -> Result<()>) -> Result<File> {
         let path = self.locks.join(format!("{etag}.lock"));
-        let locked = || {
+        let open = || {
             fs::create_dir_all(&self.locks)?;
-            let file = OpenOptions::new().create(true).append(true).open(&path)?;
+            OpenOptions::new().create(true).append(true).open(&path)
+        };
+        let file = open().map_err(|error| Error::io(&path, error))?;
+        loop {
             match file.try_lock() {
-                Ok(()) => {}
+                Ok(()) => return Ok(file),
                 Err(TryLockError::WouldBlock) => {
-                    wait();
-                    file.lock()?;
+                    wait()?;
+                    sleep(LOCK_PAUSE);
                 }
                 // Some network drives do not support locks. The checksum still detects a file that was damaged by two
                 // concurrent writers.
-                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
-                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => return Ok(file),
+                Err(TryLockError::Error(error)) => return Err(Error::io(&path, error)),
             }
-            Ok(file)
-        };
-        locked().map_err(|error| Error::io(&path, error))
+        }
     }
 }
 

@@ -117,4 +117,6 @@ const sizeText = (bytes) =>
     ? plural(bytes, "byte")
     : bytes < 1e6
       ? (bytes / 1000).toFixed(bytes < 1e4 ? 1 : 0) + " kB"
-      : (bytes / 1e6).toFixed(1) + " MB";
+      : bytes < 1e9
+        ? (bytes / 1e6).toFixed(1) + " MB"
+        : (bytes / 1e9).toFixed(2) + " GB";

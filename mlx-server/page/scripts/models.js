@@ -52,7 +52,8 @@ const optionText = (it) =>
 async function refresh() {
   readTools();
   try {
-    const list = (await (await request("v1/models")).json()).data;
+    const { data: list, allows_pull: allowsPull } = await (await request("v1/models")).json();
+    $("downloads").hidden = !allowsPull;
     if (JSON.stringify(list) !== JSON.stringify(models)) {
       const wanted = [$("model").value, shown.model, readStored(MODEL_KEY)];
       models = list;

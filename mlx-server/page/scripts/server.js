@@ -1,7 +1,10 @@
 // The server. A request that reaches no server throws Unreachable; its sender repeats it once the server is back.
 class Unreachable extends Error {}
-const errorMessage = async (reply) =>
-  (await reply.json().catch(() => null))?.error?.message || "the server answered " + reply.status;
+// Under /api, the error is the message.
+async function errorMessage(reply) {
+  const error = (await reply.json().catch(() => null))?.error;
+  return error?.message || (typeof error === "string" && error) || "the server answered " + reply.status;
+}
 let apiKey = readText("sessionStorage", "mlx-key");
 function useKey(key) {
   apiKey = key;

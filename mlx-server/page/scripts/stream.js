@@ -1,18 +1,22 @@
-// The events of a streamed answer, and their tokens.
-async function* events(reply) {
+// The lines and events of a streamed answer, and their tokens.
+async function* linesOf(reply) {
   let rest = "";
   for (const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader(); ;) {
     const { value, done } = await reader.read().catch((error) => {
       throw error.name === "AbortError" ? error : new Unreachable();
     });
-    if (done) throw new Unreachable();
+    if (done) return;
     const lines = (rest + value).split("\n");
     rest = lines.pop();
-    for (const line of lines) {
-      if (line === "data: [DONE]") return;
-      if (line.startsWith("data: ")) yield JSON.parse(line.slice(6));
-    }
+    yield* lines;
   }
+}
+async function* events(reply) {
+  for await (const line of linesOf(reply)) {
+    if (line === "data: [DONE]") return;
+    if (line.startsWith("data: ")) yield JSON.parse(line.slice(6));
+  }
+  throw new Unreachable();
 }
 // An event of completions in the form of chats.
 function chatEvent(event) {

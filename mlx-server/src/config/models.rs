@@ -29,6 +29,8 @@ pub struct ModelConfig {
     pub idle_timeout: Option<Seconds>,
     /// False to serve only the models of `model`. By default, requests can name every model on this machine.
     pub all_models: Option<bool>,
+    /// True if clients may download models from the Hugging Face Hub.
+    pub allow_pull: bool,
     /// Folders of models that requests can name.
     pub models_dir: Vec<PathBuf>,
     /// The file of profiles.
@@ -49,9 +51,31 @@ impl ModelConfig {
             let reason = "has no effect with --all-models=false; leave one of them out";
             return Err(("--models-dir", reason.to_owned()));
         }
+        if self.all_models == Some(false) && self.allow_pull {
+            let reason =
+                "has no effect with --all-models=false, since only the models of --model are served then";
+            return Err(("--allow-pull", reason.to_owned()));
+        }
         match self.models_dir.iter().find(|folder| !folder.is_dir()) {
             Some(folder) => Err(("--models-dir", format!("{} is not a folder", folder.display()))),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_without_effect_are_refused_by_name() {
+        let (all_models, folder) = (Some(false), vec![PathBuf::from(".")]);
+        for (flag, config) in [
+            ("--models-dir", ModelConfig { all_models, models_dir: folder, ..ModelConfig::default() }),
+            ("--allow-pull", ModelConfig { all_models, allow_pull: true, ..ModelConfig::default() }),
+        ] {
+            assert_eq!(config.check().expect_err("it is refused").0, flag);
+        }
+        assert!(ModelConfig { allow_pull: true, ..ModelConfig::default() }.check().is_ok());
     }
 }

@@ -92,6 +92,12 @@ impl Catalog {
         self.known(name)
     }
 
+    /// Like [`Self::refresh`], even if the last search has just ended.
+    pub(super) async fn renew(self: &Arc<Self>) {
+        *self.searched.lock().await = None;
+        self.refresh().await;
+    }
+
     /// Searches for models that were added or removed.
     pub(super) async fn refresh(self: &Arc<Self>) {
         let Some(search) = self.search.clone() else { return };

@@ -16,7 +16,8 @@ pub(crate) async fn list(State(state): State<AppState>) -> Response {
     let data = state.models.list().await;
     let id = |model: Option<&ModelObject>| model.map(|model| model.id.clone());
     let (first_id, last_id) = (id(data.first()), id(data.last()));
-    json(ModelList { object: "list", data, has_more: false, first_id, last_id })
+    let allows_pull = state.allows_pull();
+    json(ModelList { object: "list", data, has_more: false, first_id, last_id, allows_pull })
 }
 
 /// Describes one model.

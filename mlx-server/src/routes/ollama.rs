@@ -203,8 +203,8 @@ pub(crate) async fn version() -> Response {
     json(Version { version: VERSION })
 }
 
-/// Rejects requests to manage models, since that is done with the command line.
+/// Rejects requests to change stored models, since that is done with the command line.
 pub(crate) async fn unmanaged() -> ApiError {
-    let message = "models are not managed over HTTP; use mlx pull, mlx list and mlx remove, and mlx serve -m";
+    let message = "stored models are not changed over HTTP; use mlx convert and mlx remove, or POST /api/pull to download a model";
     ApiError::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", message)
 }

@@ -32,7 +32,7 @@ const SCRIPT: &str = joined!(
     "scripts/dom.js" "vendor/temml/temml.min.js" "scripts/math.js" "scripts/languages.js" "scripts/highlight.js"
     "scripts/inline_markdown.js" "scripts/blocks.js" "scripts/block_nodes.js" "scripts/growing_markdown.js"
     "scripts/storage.js" "scripts/tabs.js" "scripts/presets.js" "scripts/conversation.js" "scripts/server.js"
-    "scripts/chat_request.js" "scripts/models.js" "scripts/stream.js" "scripts/answer.js" "scripts/number_fields.js"
+    "scripts/chat_request.js" "scripts/models.js" "scripts/stream.js" "scripts/answer.js" "scripts/pull.js" "scripts/number_fields.js"
     "scripts/settings.js" "scripts/speech.js" "scripts/attachments.js" "scripts/pdf.js" "scripts/tokens.js" "scripts/tools.js" "scripts/calls.js"
     "scripts/message_buttons.js" "scripts/editor.js" "scripts/article.js" "scripts/draw.js"
     "scripts/conversation_list.js" "scripts/search.js" "scripts/metrics.js" "scripts/exchange.js"

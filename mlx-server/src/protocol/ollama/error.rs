@@ -11,7 +11,7 @@ use crate::error::ApiError;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OllamaError {
     /// The cause and the fix.
-    error: String,
+    pub(crate) error: String,
 }
 
 /// Returns the status and the body of an error response.

@@ -116,6 +116,8 @@ pub(crate) struct ModelList {
     pub(crate) first_id: Option<String>,
     /// The name of the last model.
     pub(crate) last_id: Option<String>,
+    /// True if clients may download models, by `POST /api/pull`.
+    pub(crate) allows_pull: bool,
 }
 
 field_group! {

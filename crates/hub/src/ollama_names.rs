@@ -27,7 +27,7 @@ const MODELS: [(&str, &str, &str); 22] = [
 ];
 
 /// Returns the model for a name such as `llama3.2` or `qwen3:4b`.
-pub(crate) fn model_for(name: &str) -> Option<&'static str> {
+pub fn model_for_ollama(name: &str) -> Option<&'static str> {
     let lower = name.to_lowercase();
     let (name, tag) = lower.split_once(':').unwrap_or((&lower, "latest"));
     let fits = |(known, size, _): &&(&str, &str, &str)| {
@@ -38,16 +38,16 @@ pub(crate) fn model_for(name: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use mlx_hub::ModelName;
+    use crate::ModelName;
 
     use super::*;
 
     #[test]
     fn short_names_lead_to_models() {
-        assert_eq!(model_for("llama3.2"), Some("mlx-community/Llama-3.2-3B-Instruct-4bit"));
-        assert_eq!(model_for("Qwen3:4b-q4_K_M"), Some("mlx-community/Qwen3-4B-4bit"));
-        assert_eq!(model_for("gemma3:latest"), Some("mlx-community/gemma-3-4b-it-4bit"));
-        assert_eq!((model_for("qwen3:999b"), model_for("nothing")), (None, None));
+        assert_eq!(model_for_ollama("llama3.2"), Some("mlx-community/Llama-3.2-3B-Instruct-4bit"));
+        assert_eq!(model_for_ollama("Qwen3:4b-q4_K_M"), Some("mlx-community/Qwen3-4B-4bit"));
+        assert_eq!(model_for_ollama("gemma3:latest"), Some("mlx-community/gemma-3-4b-it-4bit"));
+        assert_eq!((model_for_ollama("qwen3:999b"), model_for_ollama("nothing")), (None, None));
         for (_, _, model) in MODELS {
             model.parse::<ModelName>().expect("a name of the Hub");
         }
