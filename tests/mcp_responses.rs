@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use mlx_tests::golden_folder;
 use mlx_tests::mcp::{HttpServer, folder};
 use mlx_tests::server::{Reply, Server};
 use mlx_tests::tide::model;
@@ -276,4 +277,86 @@ fn requests_that_cannot_be_served_are_refused_by_name() {
     assert_eq!(calls(work.path()), 0);
     let chosen = json!({"tool_choice": {"type": "mcp", "server_label": "sea"}});
     assert_eq!(kinds(output(&post(&server, &chosen))), ["mcp_list_tools", "mcp_call", "message"]);
+}
+
+/// A template with tools, and with pictures in results.
+const SEEING_TEMPLATE: &str = "\
+{%- for tool in tools or [] %}{{ tool | tojson }}
+{% endfor %}
+{%- for m in messages %}<|im_start|>{{ m.role }}
+{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}
+{{- '<|vision_start|><|image_pad|><|vision_end|>' if part.type == 'image' else part.text }}{% endfor %}{% endif %}
+{%- for call in m.tool_calls or [] %}
+<tool_call>
+{\"name\": {{ call.function.name | tojson }}, \"arguments\": {{ call.function.arguments | tojson }}}
+</tool_call>
+{%- endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}";
+
+/// Returns a tiny model that reads pictures and calls tools.
+fn seeing_model() -> tempfile::TempDir {
+    let copy = tempfile::tempdir().expect("a temporary folder");
+    let files = std::fs::read_dir(golden_folder().join("pictures/qwen2_vl-f32")).expect("a folder").flatten();
+    for file in files {
+        std::fs::copy(file.path(), copy.path().join(file.file_name())).expect("it can be copied");
+    }
+    let path = copy.path().join("tokenizer_config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("json");
+    config["chat_template"] = SEEING_TEMPLATE.into();
+    std::fs::write(path, config.to_string()).expect("it can be written");
+    copy
+}
+
+#[test]
+fn a_model_that_sees_gets_the_pictures_of_results_and_keeps_them() {
+    let (model, work) = (seeing_model(), folder(&[("sea", &["--tools", "picture"])]));
+    let server = start(model.path(), work.path(), &[]);
+    // The call is approved, so that it does not depend on the random model.
+    let approved = [
+        json!({"role": "user", "content": "Draw."}),
+        json!({"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "sea", "name": "picture", "arguments": "{}"}),
+        json!({"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": true}),
+    ];
+    let first = post(&server, &json!({"input": approved, "max_output_tokens": 9}));
+    let items = output(&first);
+    let call = items.iter().find(|item| item["type"] == "mcp_call").expect("a call");
+    assert_eq!((&call["status"], &call["output"]), (&json!("completed"), &json!("[a picture]\na dot")));
+    let parts = &call["output_parts"];
+    assert!(parts[0]["image_url"].as_str().unwrap_or_default().starts_with("data:image/png;base64,iVBOR"));
+    assert_eq!(parts[1], json!({"type": "input_text", "text": "a dot"}));
+
+    // The stored conversation, and its items in a request, give the same prompt, which begins with the previous one.
+    let more = json!({"role": "user", "content": "More."});
+    let next = json!({"previous_response_id": first.body["id"], "input": [more], "max_output_tokens": 9});
+    let stored = post(&server, &next);
+    let replay = |items: &[Value]| {
+        let input = [&approved[..], items, std::slice::from_ref(&more)].concat();
+        post(&server, &json!({"input": input, "max_output_tokens": 9}))
+    };
+    let tokens = |reply: &Reply, pointer: &str| {
+        let count = reply.body["usage"].pointer(pointer).and_then(Value::as_u64);
+        count.unwrap_or_else(|| panic!("{}", reply.body))
+    };
+    let prompt = |reply: &Reply| tokens(reply, "/input_tokens");
+    assert_eq!(prompt(&stored), prompt(&replay(items)));
+    let reused = tokens(&stored, "/input_tokens_details/cached_tokens");
+    assert!(reused >= prompt(&first), "{} {}", stored.body["usage"], first.body["usage"]);
+    let mut textual = items.to_vec();
+    for item in &mut textual {
+        item.as_object_mut().expect("an object").remove("output_parts");
+    }
+    assert_ne!(prompt(&replay(&textual)), prompt(&stored), "the model got the picture");
+}
+
+#[test]
+fn a_model_that_reads_only_text_is_told_that_a_picture_was_left_out() {
+    let (model, work) = (model(), folder(&[("sea", &["--tools", "tide", "--drawn"])]));
+    let server = start(model.path(), work.path(), &[]);
+    let reply = post(&server, &json!({}));
+    let (items, call) = (output(&reply), &output(&reply)[1]);
+    let expected = "[a picture was left out, because this model cannot read it here]\nhigh tide at <Brest; touch broken>";
+    assert_eq!((&call["output"], &call["output_parts"]), (&json!(expected), &Value::Null), "{call}");
+    assert_eq!(text(items), "I have seen it.");
 }

@@ -1,5 +1,6 @@
 //! The deltas of an answer, independent of the protocol.
 
+use chat_format::Part;
 use mlx_core::engine::{Miss, Timings, Usage};
 use mlx_core::sampling::TokenLogprob;
 use serde::Serialize;
@@ -55,8 +56,8 @@ pub(crate) struct McpCall {
 /// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum CallResult {
-    /// The tool's output.
-    Output(String),
+    /// The tool's output: texts and pictures.
+    Output(Vec<Part>),
     /// The text of the tool's failure.
     ToolError(String),
     /// The reason that the call failed.
@@ -64,14 +65,37 @@ pub(crate) enum CallResult {
 }
 
 impl CallResult {
-    /// Returns the text for the model.
-    pub(crate) fn text(&self) -> String {
-        match self {
-            Self::Output(text) => text.clone(),
+    /// Returns the parts for the model.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let text = match self {
+            Self::Output(parts) => return parts.clone(),
             Self::ToolError(text) => format!("The tool reported an error:\n{text}"),
             Self::Failure(reason) => format!("The call failed: {}.", reason.trim_end_matches('.')),
+        };
+        vec![Part::Text(text)]
+    }
+
+    /// Returns true if the model gets pictures.
+    pub(crate) fn has_pictures(&self) -> bool {
+        matches!(self, Self::Output(parts) if parts.iter().any(|part| part.image().is_some()))
+    }
+
+    /// Replaces pictures, which the model cannot read, with a line of text.
+    #[must_use]
+    pub(crate) fn without_pictures(self) -> Self {
+        match self {
+            Self::Output(parts) => Self::Output(vec![Part::Text(output_text(&parts, UNREADABLE))]),
+            other => other,
         }
     }
+}
+
+/// The text instead of a picture that the model cannot read.
+const UNREADABLE: &str = "[a picture was left out, because this model cannot read it here]";
+
+/// Returns the texts of an output, with this line for each picture.
+pub(crate) fn output_text(parts: &[Part], picture: &str) -> String {
+    parts.iter().map(|part| part.text().unwrap_or(picture)).collect::<Vec<_>>().join("\n")
 }
 
 /// The progress of a prompt, by llama-server's names.

@@ -1,6 +1,7 @@
 //! Stored responses. They outlive their request, in memory and in the journal; clients can fetch, follow, continue and delete them.
 //! Invariant: only [`Responses`] changes the store and the journal, so both have the same responses.
 
+mod chat;
 pub(crate) mod events;
 pub(crate) mod journal;
 mod mcp;

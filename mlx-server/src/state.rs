@@ -133,6 +133,11 @@ impl AppState {
         self.config.models.allow_pull && !self.models.is_distributed()
     }
 
+    /// Returns the maximum size of the pictures of a tool's result, in bytes. Clients send them back with the conversation, whose body is limited.
+    pub(crate) fn max_result_pictures(&self) -> usize {
+        usize::try_from(self.config.limits.max_body.0 / 8).unwrap_or(usize::MAX)
+    }
+
     /// Returns true if the server accepts requests.
     pub fn is_ready(&self) -> bool {
         self.started.load(Ordering::Relaxed)

@@ -14,6 +14,7 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQD
 parser = argparse.ArgumentParser()
 parser.add_argument("--start", default="", help="hang, die, garbage, flood, error, pages or many")
 parser.add_argument("--tools", default="", help="the names of tools, instead of all")
+parser.add_argument("--drawn", action="store_true", help="results of tide begin with a picture")
 parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM and the end of the input")
 parser.add_argument("--pid", default="", help="write the process id to this file")
 parser.add_argument("--record", default="", help="append the arguments of each call to this file")
@@ -66,7 +67,8 @@ def call(name, arguments):
         with open(flags.record, "a") as file:
             file.write(json.dumps({"name": name, "arguments": arguments}) + "\n")
     if name == "tide":
-        return text(f"high tide at <{arguments['place']}>")
+        drawn = [{"type": "image", "data": PIXEL, "mimeType": "image/png"}] if flags.drawn else []
+        return {"content": [*drawn, {"type": "text", "text": f"high tide at <{arguments['place']}>"}]}
     if name == "sum":
         return {"content": [], "structuredContent": {"sum": arguments["a"] + arguments["b"]}}
     if name == "picture":

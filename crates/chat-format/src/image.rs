@@ -92,6 +92,14 @@ impl Image {
         }
     }
 
+    /// Returns the bytes of the file; `None` for pixels.
+    pub fn file_bytes(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Kind::File { bytes, .. } => Some(bytes),
+            Kind::Pixels(_) => None,
+        }
+    }
+
     /// Returns the SHA-256 of the file, or of the size and the pixels.
     pub fn hash(&self) -> &[u8; 32] {
         match &self.0 {

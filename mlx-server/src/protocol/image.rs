@@ -1,5 +1,7 @@
 //! Images in requests: files in base64. They are decoded when the prompt is built.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use chat_format::Image;
 use serde_json::json;
 
@@ -33,6 +35,12 @@ pub(crate) fn image_from_url(url: &str, path: &str) -> Result<Image, ApiError> {
     }
     expect_image(media_type, path)?;
     image_from_base64(data, path)
+}
+
+/// Returns an image as a data URL; `None` if it is not a file of a supported format.
+pub(crate) fn data_url(image: &Image) -> Option<String> {
+    let bytes = image.file_bytes()?;
+    Some(format!("data:{};base64,{}", Image::media_type(bytes)?, STANDARD.encode(bytes)))
 }
 
 /// Rejects media types other than images. The image format itself is detected from the bytes.

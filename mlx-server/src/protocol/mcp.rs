@@ -1,15 +1,15 @@
 //! Tools of MCP servers, as the page uses them.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use chat_format::Image;
+use chat_format::{Image, Part};
 use mlx_json::{Map, Value};
-use mlx_mcp::{NamedTool, Output, Part, Toolset};
+use mlx_mcp::{NamedTool, Output, Toolset};
 use serde::Serialize;
 use serde_json::json;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use super::content::joined;
+use super::image::data_url;
 use super::openai::schema::merged;
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
@@ -130,29 +130,33 @@ pub(crate) struct McpResult {
 impl McpResult {
     /// Returns the result in the form of a chat message. Pictures of more than `max_len` bytes together are left out.
     pub(crate) fn new(output: Output, max_len: usize) -> Self {
-        let text = |text: String| json!({"type": "text", "text": text});
-        let mut room = max_len;
-        let part = |part| match part {
-            Part::Text(content) => text(content),
-            Part::Picture(bytes) => {
-                let len = bytes.len();
-                let kind = Image::media_type(&bytes);
-                match (kind, room.checked_sub(len)) {
-                    (Some(kind), Some(left)) => {
-                        room = left;
-                        let data = STANDARD.encode(bytes);
-                        json!({"type": "image_url", "image_url": {"url": format!("data:{kind};base64,{data}")}})
-                    }
-                    (Some(_), None) => {
-                        text(format!("[a picture of {len} bytes was left out: it is too large]"))
-                    }
-                    (None, _) => {
-                        text(format!("[a picture of {len} bytes was left out: its format is unknown]"))
-                    }
-                }
-            }
+        let is_error = output.is_error;
+        let part = |part: &Part| match part.image().and_then(data_url) {
+            Some(url) => json!({"type": "image_url", "image_url": {"url": url}}),
+            None => json!({"type": "text", "text": part.text().unwrap_or_default()}),
         };
-        let content = output.parts.into_iter().map(part).collect();
-        Self { content, is_error: output.is_error }
+        let content = message_parts(output, max_len).iter().map(part).collect();
+        Self { content, is_error }
     }
+}
+
+/// Returns a result as the parts of a message. Pictures of more than `max_len` bytes together are left out.
+pub(crate) fn message_parts(output: Output, max_len: usize) -> Vec<Part> {
+    let mut room = max_len;
+    let part = |part| match part {
+        mlx_mcp::Part::Text(content) => Part::Text(content),
+        mlx_mcp::Part::Picture(bytes) => {
+            let len = bytes.len();
+            let left_out = |reason| Part::Text(format!("[a picture of {len} bytes was left out: {reason}]"));
+            match (Image::is_file(&bytes), room.checked_sub(len)) {
+                (true, Some(left)) => {
+                    room = left;
+                    Part::Image(Image::file(bytes))
+                }
+                (true, None) => left_out("it is too large"),
+                (false, _) => left_out("its format is unknown"),
+            }
+        }
+    };
+    joined(output.parts.into_iter().map(part).collect())
 }

@@ -6,6 +6,7 @@ pub(crate) mod item;
 pub(crate) mod mcp_item;
 pub(crate) mod mcp_tool;
 pub(crate) mod object;
+mod part;
 mod reasoning;
 pub(crate) mod request;
 pub(crate) mod tools;

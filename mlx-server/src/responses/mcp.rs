@@ -6,8 +6,10 @@ use std::sync::Arc;
 use mlx_mcp::{Server, ServerConfig, Tool, Toolset, Transport};
 use serde_json::{Map, Value};
 
+use super::chat::ResultReader;
 use crate::delta::{CallResult, McpCall, McpEvent};
 use crate::error::ApiError;
+use crate::protocol::mcp::message_parts;
 use crate::protocol::responses::item::Item;
 use crate::protocol::responses::mcp_item::McpItem;
 use crate::protocol::responses::mcp_tool::{Address, McpSpec};
@@ -58,10 +60,11 @@ impl Servers {
         state: &AppState,
         calls: Vec<(String, McpCall)>,
         items: &mut Vec<Item>,
+        reader: &ResultReader<'_>,
     ) -> Vec<McpEvent> {
         let mut events = Vec::new();
         for (request, call) in calls {
-            let result = self.call(state, &call).await;
+            let result = reader.readable(items, &call, self.call(state, &call).await).await;
             items.push(Item::Mcp(McpItem::Call {
                 call: call.clone(),
                 result: result.clone(),
@@ -83,7 +86,7 @@ impl Servers {
         };
         match state.mcp.call(server, &call.name, arguments, &state.shutdown.forced).await {
             Ok(output) if output.is_error => CallResult::ToolError(output.text()),
-            Ok(output) => CallResult::Output(output.text()),
+            Ok(output) => CallResult::Output(message_parts(output, state.max_result_pictures())),
             Err(error) => CallResult::Failure(error.message()),
         }
     }

@@ -1,20 +1,18 @@
 //! Generations of one response, with calls of MCP servers' tools between them. Invariant: the conversation of each generation is that of the
 //! stored items, so later requests reuse its prefix.
 
-use chat_format::{Part, Role, check_calls};
+use chat_format::{Part, Role};
 use futures_util::StreamExt;
 use futures_util::stream::unfold;
 use mlx_core::engine::Usage;
-use mlx_json::Map;
 use tokio::sync::mpsc;
 
+use super::chat::{ResultReader, chat_request};
 use super::mcp::Servers;
-use crate::chat_request::{ChatRequest, Conversation};
 use crate::delta::{CallResult, Delta, End, EndReason, McpCall, McpEvent};
 use crate::error::ApiError;
 use crate::generation::{Choice, Origin};
 use crate::prepare;
-use crate::protocol::responses::conversation::messages;
 use crate::protocol::responses::item::Item;
 use crate::protocol::responses::mcp_item::McpItem;
 use crate::protocol::responses::request::ResponseRequest;
@@ -25,31 +23,6 @@ use crate::stream::Deltas;
 
 /// The maximum number of generations with calls in one response.
 const MAX_ROUNDS: usize = 32;
-
-/// Returns the chat of a conversation.
-pub(super) fn chat_request(request: &ResponseRequest, items: &[Item]) -> Result<ChatRequest, ApiError> {
-    let mcp_name = |label: &str, tool: &str| request.tools.mcp_name(label, tool);
-    let messages = messages(request.instructions.as_deref(), items, &mcp_name);
-    if messages.is_empty() {
-        return Err(ApiError::field("input", "has no message; give a string or a list of items"));
-    }
-    check_calls(&messages).map_err(|mistake| {
-        ApiError::field("input", mistake.why.replace("message of role tool", "function_call_output"))
-    })?;
-    let conversation = Conversation {
-        messages,
-        variables: Map::new(),
-        tools: request.tools.request.clone(),
-        thinking: request.thinking,
-    };
-    Ok(ChatRequest {
-        spec: request.spec.clone(),
-        conversation,
-        limit_name: "max_output_tokens",
-        policy: request.policy,
-        gives_policy: request.gives_policy,
-    })
-}
 
 /// The generations of a response.
 pub(super) struct Rounds {
@@ -167,7 +140,9 @@ impl Rounds {
             let result = if self.request.tools.max_calls.is_some_and(|max| self.count.calls > max) {
                 CallResult::Failure("the response has reached max_tool_calls".to_owned())
             } else {
-                self.servers.call(&self.state, &call).await
+                let result = self.servers.call(&self.state, &call).await;
+                let Self { state, origin, request, items, .. } = &*self;
+                ResultReader { state, origin, request }.readable(items, &call, result).await
             };
             work(sender, McpEvent::Called(result.clone())).await;
             self.items.push(Item::Mcp(McpItem::Call { call, result, request: None }));

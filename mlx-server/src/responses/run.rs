@@ -7,11 +7,12 @@ use std::time::Duration;
 use mlx_core::engine::Client;
 use mlx_json::Value;
 
+use super::chat::{ResultReader, chat_request};
 use super::events::Reader;
 use super::journal::Record;
 use super::mcp::{Servers, approved};
 use super::produce::{AbandonPolicy, produce};
-use super::rounds::{Counts, Rounds, chat_request};
+use super::rounds::{Counts, Rounds};
 use super::store::{SharedItem, StoredResponse};
 use crate::answer::{AnswerMeta, Prepared};
 use crate::caller::Caller;
@@ -126,7 +127,8 @@ impl ResponseRun {
                 chat_request(&self.request, &items)?;
                 let model = self.request.spec.model.as_deref();
                 let _loaded = state.models.lease_for(Purpose::Generate, model).await?;
-                events.extend(Box::pin(opened.run_approved(state, calls, &mut items)).await);
+                let reader = ResultReader { state, origin: &guard.origin, request: &self.request };
+                events.extend(Box::pin(opened.run_approved(state, calls, &mut items, &reader)).await);
             }
             servers = Some((opened, events));
         }

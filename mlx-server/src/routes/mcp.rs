@@ -42,7 +42,5 @@ pub(crate) async fn call(State(state): State<AppState>, request: Request) -> Res
     };
     let arguments = arguments.into_iter().map(|(name, value)| (name, value.into())).collect();
     let output = state.mcp.call(&tool.server, &tool.tool.name, arguments, &state.shutdown.forced).await?;
-    // The page sends the pictures back with the conversation, whose body is limited.
-    let max_len = usize::try_from(state.config.limits.max_body.0 / 8).unwrap_or(usize::MAX);
-    Ok(json(McpResult::new(output, max_len)))
+    Ok(json(McpResult::new(output, state.max_result_pictures())))
 }

@@ -69,9 +69,9 @@ pub(crate) fn messages(
 
 /// Returns a call of an MCP server's tool with its result for the model. `None` for items that the model does not see: lists of tools, answers
 /// to requests, and requests whose call has run.
-fn served_call<'a>(item: &'a McpItem, items: &[Item]) -> Option<(&'a McpCall, String)> {
+fn served_call<'a>(item: &'a McpItem, items: &[Item]) -> Option<(&'a McpCall, Vec<Part>)> {
     match item {
-        McpItem::Call { call, result, .. } => Some((call, result.text())),
+        McpItem::Call { call, result, .. } => Some((call, result.parts())),
         McpItem::Request { id, call } => {
             let has_run =
                 |item: &Item| matches!(item, Item::Mcp(McpItem::Call { request: Some(it), .. }) if it == id);
@@ -85,7 +85,7 @@ fn served_call<'a>(item: &'a McpItem, items: &[Item]) -> Option<(&'a McpCall, St
                 }
                 _ => None,
             });
-            Some((call, answer.unwrap_or_else(|| UNANSWERED.to_owned())))
+            Some((call, vec![Part::Text(answer.unwrap_or_else(|| UNANSWERED.to_owned()))]))
         }
         McpItem::Tools { .. } | McpItem::Response { .. } => None,
     }
@@ -129,8 +129,7 @@ impl Turn {
         !self.results.is_empty() && self.results.len() == self.calls.len()
     }
 
-    fn add_served(&mut self, id: String, name: String, arguments: String, result: String) {
-        let parts = vec![Part::Text(result)];
+    fn add_served(&mut self, id: String, name: String, arguments: String, parts: Vec<Part>) {
         let (tool_call_id, tool) = (Some(id.clone()), Some(name.clone()));
         self.results.push(Message { parts, tool_call_id, name: tool, ..Message::new(Role::Tool, "") });
         self.calls.push(ToolCall { id: Some(id), name, arguments });
@@ -153,7 +152,7 @@ mod tests {
     }
 
     fn served(result: &str, request: Option<&str>) -> Item {
-        let result = CallResult::Output(result.into());
+        let result = CallResult::Output(vec![Part::Text(result.into())]);
         Item::Mcp(McpItem::Call { call: given(), result, request: request.map(str::to_owned) })
     }
 

@@ -1,16 +1,14 @@
 //! Reads the items of a conversation strictly. Errors name the path.
 
-use chat_format::{Image, Part, Role};
+use chat_format::{Part, Role};
 use mlx_json::Value;
 use serde_json::json;
 
 use super::mcp_item::McpItem;
+use super::part::{content, required_string};
 use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::Fields;
-use crate::protocol::content::{PathNotation, joined};
-use crate::protocol::image::{expect_detail, image_from_url};
-use crate::protocol::input_audio::input_audio;
 
 /// The maximum number of items per conversation. Like messages, each item takes memory in the template.
 const MAX_ITEMS: usize = 1 << 16;
@@ -146,11 +144,6 @@ fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
     Ok(item)
 }
 
-fn required_string(fields: &mut Fields, field: &str) -> Result<String, ApiError> {
-    let value = fields.take(field)?;
-    value.ok_or_else(|| ApiError::field(fields.name(field), "is missing; give a string"))
-}
-
 fn role(fields: &mut Fields) -> Result<Role, ApiError> {
     let name: Option<String> = fields.take("role")?;
     match name.as_deref() {
@@ -161,46 +154,6 @@ fn role(fields: &mut Fields) -> Result<Role, ApiError> {
         Some(_) => Err(ApiError::field(fields.name("role"), "must be system, developer, user or assistant")),
         None => Err(ApiError::field(fields.name("role"), "is missing")),
     }
-}
-
-/// Reads text, images and audio. Adjacent text parts are joined by line breaks, so that a list of texts equals one string.
-fn content(content: Option<Value>, path: &str) -> Result<Vec<Part>, ApiError> {
-    let parts = PathNotation::Brackets.content(content, path, Part::Text, read_part)?;
-    match parts {
-        Some(parts) if parts.is_empty() => Ok(vec![Part::Text(String::new())]),
-        Some(parts) => Ok(joined(parts)),
-        None => Err(ApiError::field(path, "is missing; give a string or a list of parts")),
-    }
-}
-
-fn read_part(part: Value, path: &str) -> Result<Part, ApiError> {
-    let mut fields = Fields::nested(path, part)?;
-    let kind: Option<String> = fields.take("type")?;
-    let part = match kind.as_deref() {
-        Some("input_text" | "output_text" | "reasoning_text" | "summary_text" | "text") => {
-            // Parts of an earlier answer that the server wrote next to the text.
-            fields.take::<Vec<Value>>("annotations")?;
-            fields.take::<Vec<Value>>("logprobs")?;
-            Part::Text(required_string(&mut fields, "text")?)
-        }
-        Some("refusal") => Part::Text(required_string(&mut fields, "refusal")?),
-        Some("input_image") => Part::Image(image(&mut fields)?),
-        Some("input_audio") => Part::Audio(input_audio(&mut fields)?),
-        Some(other) => {
-            let message = format!("is {other:?}; only text, images and audio are supported");
-            return Err(ApiError::unsupported(fields.name("type"), message));
-        }
-        None => return Err(ApiError::field(fields.name("type"), "is missing")),
-    };
-    fields.end()?;
-    Ok(part)
-}
-
-fn image(fields: &mut Fields) -> Result<Image, ApiError> {
-    expect_detail(fields)?;
-    fields.reject(&[("file_id", "this server stores no files; send image_url with a data URL")])?;
-    let path = fields.name("image_url");
-    image_from_url(&required_string(fields, "image_url")?, &path)
 }
 
 /// Reads the text of reasoning, or its summary if there is no text.
@@ -224,6 +177,8 @@ fn reasoning(fields: &mut Fields) -> Result<String, ApiError> {
 
 #[cfg(test)]
 mod tests {
+    use chat_format::Image;
+
     use super::*;
     use crate::fields::value as json;
 

@@ -1,8 +1,10 @@
 //! The items of MCP servers in a conversation.
 
+use chat_format::Part;
 use mlx_json::Value;
 
 use super::mcp_tool::object_text;
+use super::part::content;
 use crate::delta::{CallResult, McpCall};
 use crate::error::ApiError;
 use crate::fields::Fields;
@@ -34,6 +36,10 @@ impl McpItem {
                 let request = fields.take("approval_request_id")?;
                 let output: Option<String> = fields.take("output")?;
                 let error = fields.value("error");
+                let path = fields.name("output_parts");
+                let parts =
+                    fields.value("output_parts").map(|parts| content(Some(parts), &path)).transpose()?;
+                let output = parts.or(output.map(|text| vec![Part::Text(text)]));
                 let result = match (output, error) {
                     (_, Some(error)) if error["type"] == "mcp_tool_execution_error" => {
                         CallResult::ToolError(object_text(&error))

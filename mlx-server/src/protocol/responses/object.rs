@@ -150,6 +150,9 @@ pub(crate) enum OutputItem {
         name: String,
         arguments: String,
         output: Option<String>,
+        /// The parts of an output with pictures.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        output_parts: Vec<Value>,
         error: Option<Value>,
         approval_request_id: Option<String>,
     },

@@ -1,12 +1,14 @@
 //! Writes the items of MCP servers: lists of tools, calls with their results, and requests for an approval.
 
 use bytes::Bytes;
+use chat_format::Part;
 use serde_json::{Value, json};
 
 use super::super::object::{CallStatus, OutputItem, Status};
 use super::Writer;
 use super::event;
-use crate::delta::{CallResult, McpCall, McpEvent};
+use crate::delta::{CallResult, McpCall, McpEvent, output_text};
+use crate::protocol::image::data_url;
 
 impl Writer {
     /// Writes the events of the server's work.
@@ -58,6 +60,7 @@ impl Writer {
             name: call.name.clone(),
             arguments,
             output: None,
+            output_parts: Vec::new(),
             error: None,
             approval_request_id: Some(request.to_owned()),
         };
@@ -71,14 +74,17 @@ impl Writer {
 
     /// Completes the call at this index of the output.
     fn called(&mut self, index: usize, result: &CallResult, events: &mut Vec<Bytes>) {
-        let Some(OutputItem::McpCall { id, status, output, error, .. }) = self.response.output.get_mut(index)
-        else {
-            return;
-        };
+        let item = self.response.output.get_mut(index);
+        let Some(OutputItem::McpCall { id, status, output, output_parts, error, .. }) = item else { return };
         let id = id.clone();
         *status = CallStatus::Failed;
         match result {
-            CallResult::Output(text) => (*status, *output) = (CallStatus::Completed, Some(text.clone())),
+            CallResult::Output(parts) => {
+                (*status, *output) = (CallStatus::Completed, Some(output_text(parts, "[a picture]")));
+                if result.has_pictures() {
+                    *output_parts = parts.iter().map(part_json).collect();
+                }
+            }
             CallResult::ToolError(text) => *error = Some(tool_error(text).into()),
             CallResult::Failure(reason) => *error = Some(failure(reason).into()),
         }
@@ -106,6 +112,15 @@ impl Writer {
     fn state_event(&mut self, kind: &str, index: usize, id: &str, events: &mut Vec<Bytes>) {
         events.push(self.event(kind, &json!({"output_index": index, "item_id": id})));
     }
+}
+
+/// Returns a part in the form of `function_call_output`.
+fn part_json(part: &Part) -> mlx_json::Value {
+    let json = match part.image().and_then(data_url) {
+        Some(url) => json!({"type": "input_image", "image_url": url}),
+        None => json!({"type": "input_text", "text": part.text().unwrap_or_default()}),
+    };
+    json.into()
 }
 
 fn tool_error(text: &str) -> Value {

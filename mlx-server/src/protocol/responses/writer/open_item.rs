@@ -84,6 +84,7 @@ impl OpenItem {
                 name,
                 arguments,
                 output: None,
+                output_parts: Vec::new(),
                 error: None,
                 approval_request_id: None,
             },
