@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use expectrl::{Expect, Session};
 use mlx_tests::mcp::{assert_server_ends, folder};
-use mlx_tests::piped;
 use mlx_tests::tide::model;
+use mlx_tests::{model_folder, piped};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::terminal::{PATIENCE, quit, type_line};
@@ -47,6 +47,14 @@ fn an_allowed_tool_of_a_server_is_called_and_its_result_is_in_the_next_prompt() 
     );
     assert!(notes.contains("\ntide: Looks up a tide. (runs without confirmation)"), "{notes}");
     assert_server_ends(work.path());
+}
+
+#[test]
+fn a_model_without_tools_is_refused_by_the_flag() {
+    let work = folder(GOOD);
+    let output = piped(command(&model_folder("llama-f32"), work.path(), &[]), "Tide?\n");
+    let notes = texts(&output).1;
+    assert!(notes.contains("--mcp cannot be used: the model's chat template"), "{notes}");
 }
 
 #[test]

@@ -34,5 +34,9 @@ fn loaded_models_are_listed_and_stopped() {
     assert!(!unknown.status.success() && text(&unknown.stderr).contains("nobody"), "{unknown:?}");
     drop(server);
     let gone = run(&["ps", "--url", &url]);
-    assert!(!gone.status.success() && text(&gone.stderr).contains("mlx serve"), "{gone:?}");
+    assert!(
+        !gone.status.success()
+            && text(&gone.stderr).contains(&format!("no server runs at {url}; start one with `mlx serve`")),
+        "{gone:?}"
+    );
 }

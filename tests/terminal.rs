@@ -242,7 +242,8 @@ fn thoughts_are_folded_until_they_are_asked_for() {
     assert!(!folded.contains("analysis") && !folded.contains("final"), "{folded:?}");
     type_line(&mut session, "/think", "thoughts are shown");
     type_line(&mut session, "/retry", r"Thinking….*\r\n.*Hmm.*\r\n.*Thought for [0-9.]+ s.*\r\n\r\nHello");
-    type_line(&mut session, "/think high", "> ");
+    type_line(&mut session, "/think high", "thinking is high");
+    type_line(&mut session, "/think 50", "thoughts end after 50 tokens");
     type_line(&mut session, "/think no", "must be on, off");
     quit(&mut session);
 }

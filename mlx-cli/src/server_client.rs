@@ -1,5 +1,6 @@
 //! Requests to a running server, for the commands that manage it.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use clap::Args;
@@ -52,7 +53,11 @@ impl ServerArgs {
 
     fn read(&self, answer: Result<Response<Body>, ureq::Error>, task: &str) -> Result<Value, Failure> {
         let failed = |reason: &str| self.failed(task, reason);
-        let mut response = answer.map_err(|error| failed(&error.to_string()))?;
+        let mut response = answer.map_err(|error| match error {
+            ureq::Error::ConnectionFailed => self.absent(),
+            ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => self.absent(),
+            other => failed(&other.to_string()),
+        })?;
         let text = response.body_mut().read_to_string().map_err(|error| failed(&error.to_string()))?;
         if response.status() == StatusCode::UNAUTHORIZED {
             return Err(fail(&format!("{} requires an API key; pass it with --api-key", self.base())));
@@ -64,10 +69,15 @@ impl ServerArgs {
         }
     }
 
+    fn absent(&self) -> Failure {
+        let url = self.base();
+        fail(&format!("no server runs at {url}; start one with `mlx serve`, or give its address with --url"))
+    }
+
     fn failed(&self, task: &str, reason: &str) -> Failure {
         let url = self.base();
         fail(&format!(
-            "cannot {task} {url}: {reason}; start a server with mlx serve, or pass its address with --url"
+            "cannot {task} {url}: {reason}; start a server with `mlx serve`, or give its address with --url"
         ))
     }
 }

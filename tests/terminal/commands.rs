@@ -34,7 +34,7 @@ fn commands_of_other_programs_work() {
     type_line(&mut session, "/show", r"top_k=40 +session");
     type_line(&mut session, "/set system Be terse.", "system prompt set");
     type_line(&mut session, "/show system", r"Be terse\.");
-    type_line(&mut session, "/models", "guide");
+    type_line(&mut session, "/models", r"llama-f32  \(in use\)\r\n(.|\r\n)*guide");
     type_line(&mut session, "Hello", "6 tokens");
     // The terminal gets the text in base64.
     type_line(&mut session, "/copy", r"\x1b\]52;c;[A-Za-z0-9+/=]+\x07(.|\r\n)*copied [0-9]+ characters");

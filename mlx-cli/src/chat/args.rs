@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
+use mlx_core::Error;
 use mlx_core::chat::ContextPolicy;
 use mlx_options::{PrefixCacheArgs, Seconds};
 
@@ -77,4 +78,16 @@ pub(crate) struct ChatArgs {
 
     #[command(flatten)]
     pub(crate) options: RequestArgs,
+}
+
+impl ChatArgs {
+    /// Returns an error about the tools that names the given flag.
+    pub(crate) fn tool_error(&self, error: Error) -> Error {
+        match error {
+            Error::Request { field: "tools", message } if self.tools.is_none() => {
+                Error::request("mcp", message)
+            }
+            other => other,
+        }
+    }
 }

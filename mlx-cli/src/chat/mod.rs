@@ -33,7 +33,6 @@ use mlx_guide as guide;
 use mlx_options::{DeviceArgs, describe};
 
 use crate::ask;
-use crate::completion::local_models;
 use crate::exit_code::Failure;
 use crate::input::{expanded, read_file};
 use crate::interrupt::Interrupt;
@@ -105,7 +104,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let mut session = session.with_policy(policy.unwrap_or_default());
     let thinking = thinking_with_profile(profile, &args.think);
     session.set_thinking(thinking).map_err(|error| think_error(profile, &args.think, error))?;
-    session.set_tools(tools.definitions()?)?;
+    session.set_tools(tools.definitions()?).map_err(|error| args.tool_error(error))?;
     let chat_file = continued.unwrap_or_else(|| ChatFile::of(args));
     let session_file = chat_file.path.clone();
     let existing_file = session_file.as_deref().filter(|file| file.exists());
@@ -303,7 +302,7 @@ impl Chat {
             }
             Line::System(None) => self.show_system(),
             Line::Copy { code } => self.copy(code)?,
-            Line::Models => terminal::note(&local_models().join("\n")),
+            Line::Models => self.list_models()?,
             Line::Context => self.show_context_fill()?,
             Line::Tools => terminal::note(&self.tools.list()),
             Line::Servers => terminal::note(&self.tools.list_servers()),

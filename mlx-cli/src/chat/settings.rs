@@ -6,9 +6,11 @@ use chat_format::{Message, Thinking};
 use mlx_core::Error;
 use mlx_core::chat::ContextFill;
 use mlx_core::engine::RequestOptions;
+use mlx_guide as guide;
 
 use super::params::{self, Params};
 use super::{Chat, ThoughtView};
+use crate::completion::local_models;
 use crate::exit_code::Failure;
 use crate::model_args::start;
 use crate::model_choice;
@@ -65,6 +67,18 @@ impl Chat {
         Ok(())
     }
 
+    /// Lists the models on this machine and the one in use, which may be a folder elsewhere.
+    pub(super) fn list_models(&self) -> Result<(), Failure> {
+        let path = &self.session.engine().folder().path;
+        let name = || mlx_hub::name_of(path).unwrap_or_else(|| path.display().to_string());
+        let used = if *path == guide::folder()? { guide::NAME.to_owned() } else { name() };
+        let mut names = local_models();
+        names.retain(|name| *name != used);
+        names.insert(0, format!("{used}  (in use)"));
+        terminal::note(&names.join("\n"));
+        Ok(())
+    }
+
     pub(super) fn think(&mut self, word: Option<&str>) -> Result<(), Failure> {
         let Some(word) = word else {
             let is_full = self.view == ThoughtView::Full;
@@ -72,14 +86,26 @@ impl Chat {
             terminal::note(if is_full { "thoughts are folded" } else { "thoughts are shown" });
             return Ok(());
         };
-        match (word.parse(), word.parse::<Thinking>()) {
-            (Ok(budget), _) => self.set_think_budget(Some(budget))?,
+        let note = match (word.parse(), word.parse::<Thinking>()) {
+            (Ok(budget), _) => {
+                self.set_think_budget(Some(budget))?;
+                let thinks = self.session.engine().folder().format.has_thoughts();
+                let when = if thinks { "from the next answer on" } else { "but this model does not think" };
+                format!("thoughts end after {budget} tokens, {when}")
+            }
             (_, Ok(thinking)) => {
                 self.session.set_thinking(thinking)?;
                 self.set_think_budget(None)?;
+                let is_default = thinking == Thinking::Auto;
+                let state = if is_default { "the default of the model" } else { word };
+                format!("thinking is {state}, from the next answer on")
             }
-            (_, Err(message)) => self.report_error(&format!("{message}, or a number of tokens")),
-        }
+            (_, Err(message)) => {
+                self.report_error(&format!("{message}, or a number of tokens"));
+                return Ok(());
+            }
+        };
+        terminal::note(&note);
         Ok(())
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct OllamaModel {
     digest: String,
     /// Details of the model.
     details: ModelDetails,
-    /// The tasks that the model is made for: `completion`, `embedding`, `rerank`.
+    /// The tasks that the model is made for: `completion`, `embedding`, `rerank`, `transcription`.
     capabilities: Vec<&'static str>,
     /// For a loaded model: when it is unloaded if no further request uses it; far in the future if only memory for another model ends its stay.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -171,7 +171,7 @@ pub(crate) struct Description {
     /// Dimensions of the model. The names start with the architecture.
     #[schema(value_type = Object)]
     model_info: Map<String, Value>,
-    /// The tasks that the model is made for (`completion`, `embedding`, `rerank`), and `tools`, `thinking`, `vision` and `audio`.
+    /// The tasks that the model is made for (`completion`, `embedding`, `rerank`, `transcription`), and `tools`, `thinking`, `vision` and `audio`.
     capabilities: Vec<&'static str>,
     /// True if the model has a chat template. A model without one only continues texts.
     chat: bool,
