@@ -53,6 +53,9 @@ try {
       async "a key is asked for, and --no-page"() {
         await trial.serve("--api-key", "k");
         await other.reload();
+        await other.fill("#key", "wrong");
+        await other.press("#key", "Enter");
+        await other.locator("#hint", { hasText: "The server does not accept this key." }).waitFor();
         await other.fill("#key", "k");
         await other.press("#key", "Enter");
         await other.locator("#locked").waitFor({ state: "hidden" });

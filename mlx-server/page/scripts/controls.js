@@ -36,11 +36,14 @@ $("new").onclick = async () => {
   $("input").focus();
 };
 $("menu").onclick = () => openMenu(!$("nav").classList.contains("open"));
-$("unlock").onsubmit = (event) => {
+$("unlock").onsubmit = async (event) => {
   event.preventDefault();
   useKey($("key").value.trim());
   $("key").value = "";
-  refresh();
+  await refresh();
+  if ($("locked").hidden) return $("input").focus();
+  flashHint("The server does not accept this key.");
+  $("key").focus();
 };
 $("export").onclick = async () => download("mlx-conversations.json", "application/json", await exportJson());
 $("export-markdown").onclick = () => {

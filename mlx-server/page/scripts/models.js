@@ -16,6 +16,7 @@ async function checkModel() {
   const isBase = isBaseModel($("model").value);
   $("input").placeholder = isBase ? "A text to continue" : "Ask something";
   $("talk").classList.toggle("continuing", isBase);
+  $("tools-unused").hidden = abilities.get($("model").value)?.tools !== false;
   draw();
 }
 // The models that this page is loading.
