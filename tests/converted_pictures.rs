@@ -22,7 +22,7 @@ use tempfile::TempDir;
 
 use crate::convert::{SHARDS, TOWERS, read, run};
 
-const PLAIN: ConvertOptions = ConvertOptions {
+pub(crate) const PLAIN: ConvertOptions = ConvertOptions {
     scheme: None,
     rules: Vec::new(),
     embedding_bits: EmbeddingBits::Same,
@@ -32,7 +32,7 @@ const PLAIN: ConvertOptions = ConvertOptions {
     force: false,
 };
 
-fn in_bits(bits: usize) -> ConvertOptions {
+pub(crate) fn in_bits(bits: usize) -> ConvertOptions {
     let scheme = QuantScheme::new(Mode::Affine, Some(bits), Some(32)).expect("it is possible");
     ConvertOptions { scheme: Some(scheme), ..PLAIN }
 }
@@ -185,7 +185,7 @@ fn changed(source: &Path, change: impl Fn(&mut Value), more: &[(&str, Tensor)]) 
     copy
 }
 
-/// The report names skipped parts: audio towers, and vision towers of other families.
+/// The report names skipped parts: audio and vision towers that are not supported.
 #[test]
 fn what_cannot_be_used_is_left_out_by_name() {
     let _turn = device();

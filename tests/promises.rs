@@ -17,6 +17,7 @@ mod company;
 mod constraints;
 mod convert;
 mod converted;
+mod converted_audio;
 mod converted_pictures;
 mod encoders;
 mod engine;

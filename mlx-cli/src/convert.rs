@@ -56,7 +56,7 @@ pub(crate) struct ConvertArgs {
     mode: Option<Mode>,
 
     /// Quantize modules whose names match a pattern with other bits, in mode affine (PATTERN=BITS or PATTERN=BITS:GROUP), or leave
-    /// them unquantized (PATTERN=keep); the first matching rule wins. A vision tower is not quantized, unless the pattern begins with
+    /// them unquantized (PATTERN=keep); the first matching rule wins. A vision or audio tower is not quantized, unless the pattern begins with
     /// its name, as in vision_tower.*=8
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<Rule>,

@@ -36,7 +36,7 @@ pub(super) struct OutputTensor {
     pub(super) columns: Option<Range<usize>>,
     /// True if each source is `[outputs, colors, ...]` and the colors become the last axis.
     pub(super) colors_last: bool,
-    /// True if it belongs to the vision tower, which mlx-vlm does not quantize.
+    /// True if it belongs to a vision or audio tower, which mlx-vlm does not quantize.
     pub(super) is_tower: bool,
     /// The quantization scheme.
     pub(super) scheme: Option<QuantScheme>,

@@ -56,7 +56,14 @@ const FAMILY_RULES: [(&str, &[&str]); 31] = [
 ];
 
 /// The name prefixes of tower modules in mlx-vlm.
-const TOWERS: [&str; 4] = ["vision_tower.", "multi_modal_projector.", "vision_embedder.", "embed_vision."];
+const TOWERS: [&str; 6] = [
+    "vision_tower.",
+    "multi_modal_projector.",
+    "vision_embedder.",
+    "embed_vision.",
+    "audio_tower.",
+    "embed_audio.",
+];
 
 impl FromStr for Rule {
     type Err = String;

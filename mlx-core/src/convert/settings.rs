@@ -40,7 +40,7 @@ pub(super) fn changed(
     }
     if let Some(name) = dtype.and_then(name_of) {
         rename_dtype(&mut config, name);
-        for part in ["text_config", "vision_config"] {
+        for part in ["text_config", "vision_config", "audio_config"] {
             if let Some(Value::Object(part)) = config.get_mut(part) {
                 rename_dtype(part, name);
             }

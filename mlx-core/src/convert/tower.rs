@@ -1,4 +1,5 @@
-//! The vision tower in mlx-vlm's form: its matrices stay floats, and the colors of kernels become the last axis. Invariant: pure.
+//! Vision and audio towers in mlx-vlm's form: their matrices stay floats, and the colors of kernels become the last axis. Kernels of audio
+//! towers stay unchanged. Invariant: pure.
 
 use std::collections::BTreeMap;
 

@@ -4,6 +4,7 @@
 mod footprint;
 mod gemma4;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use mlx_rs::{Array, Dtype};
@@ -17,7 +18,7 @@ use crate::model::linear::{Linear, Part};
 use crate::model::norm::{NormConfig, NormKind};
 use crate::processor::{AudioClip, ClipFrames};
 use crate::quantization::QuantizationConfig;
-use crate::weights::{Progress, WeightPolicy, Weights};
+use crate::weights::{Entry, Progress, WeightPolicy, Weights};
 
 /// The prefixes of a tower's tensors here, and in files of MLX's tools.
 const NAMES: [(&str, &str); 2] =
@@ -161,16 +162,32 @@ fn open<'a>(
 ) -> Result<Weights<'a>> {
     let mut weights = Weights::open(folder, QuantizationConfig::read(fields)?, policy, progress)?;
     let has = |begin: &str| weights.names().any(|name| name.starts_with(begin));
-    let [(_, tower), (projector, projector_in_mlx)] = NAMES;
+    let [_, (projector, projector_in_mlx)] = NAMES;
     if has(projector_in_mlx) {
         weights.rename(&NAMES);
     } else if !has(projector) {
         return Err(Error::file(folder, "has no tensors of an audio tower"));
     }
-    let is_part = |name: &str| {
-        let name = name.strip_prefix("model.").unwrap_or(name);
-        name.starts_with(tower) || name.starts_with(projector_in_mlx)
-    };
     weights.skip_all(|name| !is_part(name));
     Ok(weights)
+}
+
+/// Removes the tensors of a supported tower from `weights`, without reading them. Returns them by the names in files of MLX's tools.
+pub(super) fn take_tensors(fields: &Fields, weights: &mut Weights) -> BTreeMap<String, Entry> {
+    if Config::read(fields).is_err() {
+        return BTreeMap::new();
+    }
+    let of_tower = weights.entries().iter().filter(|(name, _)| is_part(name));
+    let tensors = of_tower.map(|(name, entry)| (in_mlx(name).to_owned(), entry.clone())).collect();
+    weights.skip_all(is_part);
+    tensors
+}
+
+/// Returns true for the name of a tower's tensor in a file.
+fn is_part(name: &str) -> bool {
+    NAMES.iter().any(|(_, part)| in_mlx(name).starts_with(part))
+}
+
+fn in_mlx(name: &str) -> &str {
+    name.strip_prefix("model.").unwrap_or(name)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::architecture::Architecture;
 use super::config::DecoderConfig;
-use super::{tensors, vision};
+use super::{audio, tensors, vision};
 use crate::config::Fields;
 use crate::error::Result;
 use crate::quantization::QuantizationConfig;
@@ -17,7 +17,7 @@ pub(crate) struct InFiles {
     pub(crate) config: DecoderConfig,
     /// The checkpoint, which has the decoder's tensors. It can also read those of the tower.
     pub(crate) checkpoint: Checkpoint,
-    /// The tensors of the vision tower, by mlx-vlm's names. Empty if the model has no supported tower.
+    /// The tensors of the vision and audio towers, by mlx-vlm's names. Empty if the model has no supported tower.
     pub(crate) tower: BTreeMap<String, Entry>,
     /// The names of the embedding and the head in the files. The files may lack either.
     pub(crate) tables: [String; 2],
@@ -39,6 +39,7 @@ impl InFiles {
             Architecture::Decoder(mut config) => {
                 if config.tensors.nested {
                     tower = vision::take_tensors(&fields, &mut weights)?;
+                    tower.extend(audio::take_tensors(&fields, &mut weights));
                     unused.extend(weights.entries().keys().filter_map(|name| tensors::non_text_part(name)));
                 }
                 config.prepare(&mut weights)?;

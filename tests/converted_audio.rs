@@ -1,0 +1,56 @@
+//! Conversions of models that hear keep their audio towers.
+
+use chat_format::Audio;
+use mlx_core::ModelFolder;
+use mlx_core::array::host;
+use mlx_core::backend::Backend;
+use mlx_core::engine::EngineOptions;
+use mlx_core::model::AudioTower;
+use mlx_core::weights::WeightPolicy;
+use mlx_tests::device;
+use mlx_tests::input_audio::{MODELS, file, folder, golden};
+use mlx_tests::pictures::{answer, numbers, prompt, start_from};
+use mlx_tests::tensors;
+
+use crate::convert::run;
+use crate::converted_pictures::{PLAIN, in_bits};
+
+#[test]
+fn converted_models_answer_about_clips_as_before() {
+    let _turn = device();
+    for model in MODELS {
+        let (target, golden) = (tempfile::tempdir().expect("a folder"), golden(model));
+        let report = run(&folder(model), target.path(), &PLAIN).expect("it converts");
+        assert!(report.left_out.is_empty(), "{model}: {report:?}");
+        let names = tensors::read(&target.path().join("model.safetensors"));
+        assert!(
+            names.keys().any(|name| name.starts_with("embed_audio.")),
+            "{model}: the names of MLX's tools"
+        );
+        let engine = start_from(target.path(), &EngineOptions::default());
+        for case in &golden.cases {
+            let prompt = prompt(&engine, golden.messages(case));
+            let expected = numbers::<u32>(&case["tokens"]);
+            assert_eq!(answer(&engine, &prompt, expected.len()).ids(), expected, "{model}");
+        }
+    }
+}
+
+#[test]
+fn an_audio_tower_stays_in_floats_where_its_text_is_quantized() {
+    let _turn = device();
+    for model in MODELS {
+        let (target, golden) = (tempfile::tempdir().expect("a folder"), golden(model));
+        let report = run(&folder(model), target.path(), &in_bits(4)).expect("it converts");
+        assert!(report.quantized > 0 && report.left_out.is_empty(), "{model}: {report:?}");
+        let clip = Audio::file(file(&format!("{}.wav", golden.lengths[0])));
+        let [ours, theirs] = [target.path(), &folder(model)].map(|folder| {
+            let processor = ModelFolder::open(folder).expect("a folder").audio.expect("it hears");
+            let clip = processor.clip(&clip, &mut || Ok(())).expect("it is audio");
+            let tower = AudioTower::load(folder, WeightPolicy::new(Backend::CPU, false), &mut |_, _| {});
+            let features = tower.expect("it loads").features(&clip).expect("it is heard");
+            host::<f32>(&features).expect("numbers").to_vec()
+        });
+        assert!(ours == theirs, "{model}: the towers differ");
+    }
+}
