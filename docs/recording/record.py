@@ -28,10 +28,13 @@ SCENE = [
     ("/tokens", "> "),
     ("What is the capital of France?", "> "),
     ("/retry", "> "),
+    ("/new", "> "),
+    ("/set temperature=0", "> "),
+    ("Write a table of three planets.", "> "),
     ("/quit", "$ "),
     ("clear", "$ "),
     ("mlx generate MODEL 'Name three colors.' --exact --logprobs 0 --json | mlx replay", "$ "),
-    ("mlx ask 'is https supported'", "$ "),
+    ("mlx ask 'how do I save a conversation?'", "$ "),
 ]
 KEY, THINK, SETTLE, PATIENCE = 0.05, 0.7, 0.6, 120.0
 
