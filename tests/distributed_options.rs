@@ -1,10 +1,12 @@
-//! A model divided among processes, in both ways, with MTP heads and adapters: the answers are those of one process, alone and under load.
+//! A model divided among processes, in both ways, with MTP heads, adapters and saved prefixes: the answers are those of one process, alone and under load.
 
 use std::path::{Path, PathBuf};
 
+use mlx_core::cache::DiskOptions;
 use mlx_core::distributed::Parallel;
 use mlx_core::engine::{Engine, EngineOptions, Speculate};
 use mlx_core::inspect::divide;
+use mlx_tests::deadly::wait_until;
 use mlx_tests::divisible::with_layers;
 use mlx_tests::machines::{self, several};
 use mlx_tests::worker_process::WorkerProcess;
@@ -147,5 +149,62 @@ fn a_worker_without_the_files_of_an_adapter_is_refused() {
             machines::try_start(MLX, &folder, workers, &options).map(drop).expect_err("it lacks one");
         let refused = refused.to_string();
         assert!(refused.contains("rank 1 (") && refused.contains("lack the files of adapter 1"), "{refused}");
+    }
+}
+
+/// Models with layers that are saved in blocks, and some with others that are saved as checkpoints: the number of layers of the copy, that of
+/// the workers, and that of the files.
+const SAVED: [(&str, usize, (usize, Parallel), usize); 5] = [
+    ("llama-f32", 4, (3, Parallel::Pipeline), 3),
+    ("qwen3_5-f32", 8, (1, Parallel::Pipeline), 4),
+    ("gemma3_text-f32", 6, (1, Parallel::Pipeline), 4),
+    ("qwen3_5-f32", 4, (1, Parallel::Tensor), 4),
+    ("llama-f32", 2, (3, Parallel::Tensor), 3),
+];
+
+/// Returns the files of saved prefixes.
+fn saved_files(disk: &Path) -> Vec<PathBuf> {
+    let under =
+        |folder: &Path| std::fs::read_dir(folder).expect("a folder").map(|it| it.expect("an entry").path());
+    let files = under(disk).flat_map(|model| under(&model).collect::<Vec<_>>());
+    files.filter(|file| file.extension().is_some_and(|end| end != "tmp")).collect()
+}
+
+/// Runs one request on a new engine with new workers, which save to `disk`. Returns the tokens, the number of cached ones, and the number of
+/// damaged files. All files are complete when this returns.
+fn ask_anew(
+    folder: &Path,
+    disk: &Path,
+    (count, parallel): (usize, Parallel),
+    files: usize,
+) -> (Vec<u32>, usize, u64) {
+    let there = several(MLX, folder, count);
+    let options = EngineOptions { prompt_cache: Some(DiskOptions::new(disk.to_owned())), ..exact() };
+    let engine = machines::start(MLX, folder, &there, parallel, &options);
+    let outcome = run(&engine, &prompt(200, 7), &greedy(12));
+    wait_until(|| saved_files(disk).len() >= files, || format!("{:?} are saved", saved_files(disk)));
+    let damaged = at_rest(&engine).damaged_blocks;
+    (outcome.ids(), outcome.finished.usage.cached_tokens, damaged)
+}
+
+#[test]
+fn prefixes_of_all_machines_come_back_after_a_restart() {
+    let _turn = cpu();
+    for (name, layers, way, files) in SAVED {
+        let (folder, disk) = (with_layers(name, layers), tempfile::tempdir().expect("a temporary folder"));
+        let what = format!("{name}, {way:?}");
+        let (first, cached, _) = ask_anew(folder.path(), disk.path(), way, files);
+        assert_eq!(cached, 0, "{what}");
+        let (again, cached, damaged) = ask_anew(folder.path(), disk.path(), way, files);
+        assert_eq!((&again, damaged), (&first, 0), "{what}");
+        assert!(cached >= 128, "{what}: {cached} tokens were restored");
+        // Without its end, a file lacks the layers of the last machine. The prefix is computed again.
+        for file in saved_files(disk.path()) {
+            let bytes = std::fs::read(&file).expect("it is there");
+            std::fs::write(&file, &bytes[..bytes.len() - 64]).expect("it can be written");
+        }
+        let (damaged, cached, count) = ask_anew(folder.path(), disk.path(), way, files);
+        assert_eq!((damaged, cached), (first, 0), "{what}");
+        assert!(count > 0, "{what}");
     }
 }

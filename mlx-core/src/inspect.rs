@@ -112,7 +112,6 @@ pub struct Partition {
 
 /// Divides the model in `folder` among `ranks` machines with engines of these options.
 pub fn divide(folder: &Path, options: &EngineOptions, ranks: usize, parallel: Parallel) -> Result<Partition> {
-    options.expect_divisible()?;
     expect_folder(folder)?;
     let budget = options.memory_budget.map_or_else(backend::default_memory_budget, Ok)?;
     let draft = survey_draft(folder, options)?;

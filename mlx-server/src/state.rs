@@ -82,7 +82,7 @@ impl AppState {
     /// Creates the state of a server that fetches images from addresses that `rule` allows, instead of all public ones.
     pub fn with_address_rule(config: Config, rule: AddressRule) -> Result<Self, StartError> {
         let mut options = config.engine_options();
-        options.workers = config.workers(&options)?;
+        options.workers = config.workers()?;
         let models = Models::open(&config.models, options)?;
         let journal = config.responses.open_journal()?;
         let identities = config.identities()?;

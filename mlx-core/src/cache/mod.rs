@@ -21,7 +21,7 @@ mod step;
 mod variant;
 
 pub use capacity::capacity;
-pub(crate) use disk::{BLOCK, Block, DiskCache, Missing, Part, Saved, Snapshot, Tier};
+pub(crate) use disk::{BLOCK, Block, DiskCache, Layer as SavedLayer, Missing, Part, Saved, Snapshot, Tier};
 pub use disk::{DiskOptions, SavedPrefix, list_saved, remove_all_saved, remove_saved};
 #[cfg(test)]
 pub(crate) use disk::{Storage, hashed_blocks};
@@ -33,6 +33,6 @@ pub(crate) use quantized::GROUP;
 pub(crate) use recurrent::{RecurrentArrays, RecurrentState};
 pub(crate) use seen::{PackedRows, Seen};
 pub use sequence::{Rollback, SequenceState};
-pub(crate) use state_store::{StateStore, StoreInfo};
+pub(crate) use state_store::{SavedLayers, SavedPart, StateStore, StoreInfo};
 pub(crate) use step::{Bucket, Columns, StepRows, append_rows, seen_rows};
 pub use variant::Variant;

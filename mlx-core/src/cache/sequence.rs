@@ -7,7 +7,7 @@ use mlx_rs::transforms::{async_eval, eval};
 
 use super::checkpoints::Checkpoints;
 use super::layer::{LayerCheckpoint, LayerState};
-use super::state_store::{StateStore, StoreInfo};
+use super::state_store::{SavedLayers, StateStore, StoreInfo};
 use super::variant::Variant;
 use crate::error::Result;
 
@@ -64,9 +64,20 @@ impl SequenceState {
         self.store.as_deref_mut()
     }
 
-    /// Returns true if all layers are in this value, and none in a store.
-    pub(super) fn has_all_layers(&self) -> bool {
-        self.store.is_none()
+    /// The layers that the model stores itself.
+    pub(super) fn store(&self) -> Option<&dyn StateStore> {
+        self.store.as_deref()
+    }
+
+    /// The number of its layers, without those of a store, in each saved part.
+    pub(crate) fn saved_layers(&self) -> SavedLayers {
+        let kept = self.layers.iter().filter(|layer| layer.keeps_every_position()).count();
+        SavedLayers { kept, others: self.layers.len() - kept }
+    }
+
+    /// The number of positions in the layers that keep all of them; 0 if there are none.
+    pub(super) fn offset_of_kept(&self) -> usize {
+        self.layers.iter().find(|layer| layer.keeps_every_position()).map_or(0, LayerState::len)
     }
 
     fn store_info(&self) -> StoreInfo {

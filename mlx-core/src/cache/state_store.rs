@@ -1,8 +1,41 @@
 //! Layers of a state that the model stores outside of it. A sequence state treats them like its other layers.
 
 use std::any::Any;
+use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
+use super::disk::Layer;
 use crate::error::Result;
+
+/// A part of a state that is saved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SavedPart {
+    /// These positions of the layers that keep all of them.
+    Positions(Range<usize>),
+    /// The other layers at this length.
+    Checkpoint(usize),
+}
+
+/// The number of layers of a state in each part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SavedLayers {
+    /// Layers that keep every position.
+    pub(crate) kept: usize,
+    /// The others.
+    pub(crate) others: usize,
+}
+
+impl SavedLayers {
+    /// The number of layers in this part.
+    pub(crate) fn of(self, part: &SavedPart) -> usize {
+        match part {
+            SavedPart::Positions(_) => self.kept,
+            SavedPart::Checkpoint(_) => self.others,
+        }
+    }
+}
 
 /// The sizes of stored layers and the limits of their rollback.
 #[derive(Debug, Clone, Copy, Default)]
@@ -50,6 +83,12 @@ pub(crate) trait StateStore: Send {
 
     /// Copies the first `length` positions to the layers of another state.
     fn fork(&self, length: usize) -> Result<Box<dyn StateStore>>;
+
+    /// Exports a part as arrays of each layer. `None` if it no longer has exact values, or is too large.
+    fn export(&self, part: &SavedPart) -> Result<Option<Vec<Vec<Layer>>>>;
+
+    /// Imports a part: positions after the present ones of a new state, or a checkpoint. After an error the state is of no use.
+    fn import(&mut self, part: &SavedPart, layers: &[&[Layer]]) -> Result<()>;
 
     /// Returns the store for a downcast by the model, which knows its type.
     fn as_any_mut(&mut self) -> &mut dyn Any;

@@ -11,6 +11,7 @@ use super::key::Key;
 use super::message::{LoadRequest, Loaded, PROTOCOL, Reply, Request, VERSION};
 use super::parallel::Parallel;
 use super::worker_client::WorkerClient;
+use crate::cache::SavedLayers;
 use crate::weights::FloatPolicy;
 
 /// The heartbeat timeout of the tests.
@@ -99,5 +100,10 @@ pub(super) fn part() -> LoadRequest {
 
 /// Returns the reply of a loaded worker.
 pub(super) fn ready() -> Reply {
-    Reply::Ready(Loaded { weight_bytes: 1, room: 1, fingerprints: vec!["0".into()] })
+    Reply::Ready(Loaded {
+        weight_bytes: 1,
+        room: 1,
+        saved_layers: SavedLayers::default(),
+        fingerprints: vec!["0".into()],
+    })
 }

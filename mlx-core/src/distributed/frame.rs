@@ -17,8 +17,8 @@ const PREFIX: usize = LENGTHS + 4 + 8;
 /// The maximum length of a header.
 const MAX_HEADER: usize = 4 << 20;
 
-/// The maximum length of a payload in bytes. Only measurements of a link send one.
-const MAX_PAYLOAD: usize = 64 << 20;
+/// The maximum length of a payload in bytes. Measurements of a link and saved states send one.
+pub(super) const MAX_PAYLOAD: usize = 64 << 20;
 
 /// The maximum message length before the peer has proved that it has the key.
 pub(super) const MAX_HANDSHAKE: usize = 4 << 10;

@@ -96,7 +96,8 @@ pub(crate) fn load(
     }
     watch_ring(workers.backend, &group_file, &clients, on_loss)?;
     let footprint = widest(&shares).unwrap_or(divided.spec().footprint);
-    let pool = Arc::new(WorkerPool::new(clients, Arc::clone(on_loss)));
+    let saved_layers = loaded.iter().map(|worker| worker.saved_layers).collect();
+    let pool = Arc::new(WorkerPool::new(clients, saved_layers, Arc::clone(on_loss)));
     let machines = Arc::new(Machines { divided, pool, group, footprint, loaded });
     let ranges: Vec<_> = shares.into_iter().map(|share| share.part.layers).collect();
     let model = |(adapter, local): (usize, Decoder)| -> Box<dyn Model> {

@@ -106,7 +106,7 @@ pub fn measure_group(workers: &Workers) -> Result<GroupSpeed> {
     for (client, rank) in clients.iter().zip(1..) {
         let (backend, ranks) = (start.backend, start.ranks);
         let request = MeasureRequest { rank, ranks, backend, group_file: file.clone() };
-        client.send(&Request::Measure(request)).map_err(|message| failed(client, &message))?;
+        client.send(&Request::Measure(request), &[]).map_err(|message| failed(client, &message))?;
     }
     let of_each = |look: &dyn Fn(&WorkerClient) -> Outcome<()>| {
         clients.iter().try_for_each(|client| look(client).map_err(|message| failed(client, &message)))

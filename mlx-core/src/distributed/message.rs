@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::group_backend::GroupBackend;
 use super::group_start::GroupStart;
 use super::parallel::Parallel;
-use crate::cache::Variant;
+use super::saved_layers::SavedArray;
+use crate::cache::{SavedLayers, SavedPart, Variant};
 use crate::model::Span;
 use crate::weights::FloatPolicy;
 
 /// The protocol version. It changes whenever a message changes.
-pub(super) const PROTOCOL: u32 = 13;
+pub(super) const PROTOCOL: u32 = 14;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -55,6 +56,22 @@ pub(crate) enum Request {
     Release {
         /// The number of the state.
         id: u64,
+    },
+    /// Sends a part of a state to rank 0, which saves it.
+    Export {
+        /// The number of the state.
+        id: u64,
+        /// The part.
+        part: SavedPart,
+    },
+    /// Adds a saved part, the payload, to a state.
+    Import {
+        /// The number of the state.
+        id: u64,
+        /// The part.
+        part: SavedPart,
+        /// The arrays of each layer.
+        layers: Vec<Vec<SavedArray>>,
     },
     /// Sends the payload back, to measure the link.
     Echo,
@@ -117,6 +134,8 @@ pub(crate) struct Loaded {
     pub(crate) weight_bytes: u64,
     /// Bytes of the budget that remain for states and passes.
     pub(crate) room: u64,
+    /// The number of layers of a state in each saved part.
+    pub(crate) saved_layers: SavedLayers,
     /// Hashes of the weights and their settings in config.json, in hexadecimal: without an adapter, then with each of them.
     pub(crate) fingerprints: Vec<String>,
 }
@@ -245,6 +264,13 @@ pub(crate) enum Reply {
     },
     /// The reply to [`Request::Change`].
     Changed(RemoteStateInfo),
+    /// The reply to [`Request::Export`], with the layers as its payload.
+    Exported {
+        /// The arrays of each layer. `None` if they no longer have exact values or are too large.
+        layers: Option<Vec<Vec<SavedArray>>>,
+    },
+    /// The reply to [`Request::Import`]: the state, or the reason that the part does not fit it.
+    Imported(Result<RemoteStateInfo, String>),
     /// The worker rejects this rank 0, or cannot continue, and closes the connection.
     Refused {
         /// The reason.

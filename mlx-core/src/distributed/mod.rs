@@ -29,6 +29,7 @@ mod rank;
 mod rank_zero;
 mod remote_state;
 mod ring_links;
+mod saved_layers;
 mod split;
 mod stage;
 mod tensor;

@@ -103,9 +103,10 @@ impl Rank {
                     Ok(()) => server.send(&Reply::Measured, &[])?,
                     Err(error) => return refuse(server, &format!("could not be measured: {error}")),
                 },
-                Some((request, _)) => {
+                Some((request, payload)) => {
                     let Some(stage) = &mut stage else { return refuse(server, "has loaded no share") };
-                    let outcome = stage.answer(&request, |reply| server.send(&reply, &[]));
+                    let send = |reply, payload: &[u8]| server.send(&reply, payload);
+                    let outcome = stage.answer(&request, &payload, send);
                     // The other ranks wait in the middle of a pass, so none can continue.
                     outcome?.or_else(|error| {
                         std::thread::sleep(ERROR_GRACE);
@@ -208,8 +209,9 @@ impl Rank {
         let weight_bytes = base + specs.iter().map(|spec| spec.adapter_bytes(specs[0])).sum::<u64>();
         let fingerprints = specs.iter().map(|spec| format!("{:032x}", spec.fingerprint)).collect();
         let room = self.room().saturating_sub(weight_bytes);
-        let loaded = Loaded { weight_bytes, room, fingerprints };
-        Ok((loaded, Stage::new(decoders, part.layers.clone(), part.parallel == Parallel::Tensor, group)))
+        let stage = Stage::new(decoders, part.layers.clone(), part.parallel == Parallel::Tensor, group);
+        let saved_layers = stage.saved_layers();
+        Ok((Loaded { weight_bytes, room, saved_layers, fingerprints }, stage))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::message::{RemoteStateInfo, StateCommand};
 use super::worker_pool::WorkerPool;
-use crate::cache::{SequenceState, StateStore, StoreInfo, Variant};
+use crate::cache::{SavedLayer, SavedPart, SequenceState, StateStore, StoreInfo, Variant};
 use crate::error::{Error, Result};
 
 /// Properties of all layers of a model, on any machine.
@@ -134,6 +134,18 @@ impl StateStore for RemoteState {
             self.pool.change(id, StateCommand::Fork { from: self.id, length })?
         };
         Ok(Box::new(Self { pool: Arc::clone(&self.pool), id, infos, ..*self }))
+    }
+
+    fn export(&self, part: &SavedPart) -> Result<Option<Vec<Vec<SavedLayer>>>> {
+        self.pool.export(self.id, part)
+    }
+
+    fn import(&mut self, part: &SavedPart, layers: &[&[SavedLayer]]) -> Result<()> {
+        let id = self.id()?;
+        for (place, info) in self.pool.import(id, part, layers)? {
+            self.infos[place] = info;
+        }
+        Ok(())
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {

@@ -9,8 +9,9 @@ use mlx_rs::Array;
 use super::connection::Outcome;
 use super::group::RankGroup;
 use super::message::{Advance, RemoteStateInfo, Reply, Request, StateCommand};
+use super::saved_layers::{packed, unpacked};
 use crate::array;
-use crate::cache::{Rollback, SequenceState};
+use crate::cache::{Rollback, SavedLayers, SequenceState, Variant};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Decoder, Model, Pass, Span};
 
@@ -39,6 +40,12 @@ impl Stage {
         Self { decoders, layers, is_shard, group, states: HashMap::new() }
     }
 
+    /// The number of layers of a state in each saved part.
+    pub(super) fn saved_layers(&self) -> SavedLayers {
+        let state = self.decoders.first().map(|decoder| decoder.new_state(Variant::default()));
+        state.map(|state| state.saved_layers()).unwrap_or_default()
+    }
+
     /// Returns the model with this adapter; 0 is the model without one.
     fn decoder(&self, adapter: usize) -> Result<&Decoder> {
         self.decoders.get(adapter).ok_or_else(|| unexpected("an unknown adapter"))
@@ -48,7 +55,8 @@ impl Stage {
     pub(super) fn answer(
         &mut self,
         request: &Request,
-        reply: impl FnOnce(Reply) -> Outcome<()>,
+        payload: &[u8],
+        reply: impl FnOnce(Reply, &[u8]) -> Outcome<()>,
     ) -> Outcome<Result<()>> {
         let answer = match request {
             Request::Advance(advance) => {
@@ -57,7 +65,7 @@ impl Stage {
                     Err(error) => return Ok(Err(error)),
                 };
                 let peak = array::peak_memory().unwrap_or_default() as u64;
-                reply(Reply::Advanced { states, peak })?;
+                reply(Reply::Advanced { states, peak }, &[])?;
                 return Ok(self.compute(rows.as_ref(), &advance.states));
             }
             Request::Release { id } => {
@@ -65,11 +73,26 @@ impl Stage {
                 return Ok(Ok(()));
             }
             Request::Change { id, change } => self.change(*id, *change).map(Reply::Changed),
+            Request::Export { id, part } => {
+                let exported = match self.state(*id).and_then(|state| state.export_part(part)) {
+                    Ok(layers) => layers,
+                    Err(error) => return Ok(Err(error)),
+                };
+                let packed = exported.and_then(|layers| packed(layers.iter().map(Vec::as_slice)));
+                let (layers, payload) = packed.unzip();
+                return reply(Reply::Exported { layers }, &payload.unwrap_or_default()).map(Ok);
+            }
+            Request::Import { id, part, layers } => self.state(*id).map(|state| {
+                let imported = unpacked(layers, payload)
+                    .ok_or_else(|| unexpected("saved layers that do not fit their bytes"))
+                    .and_then(|layers| state.import_part(part, &layers));
+                Reply::Imported(imported.map(|()| info(state)).map_err(|error| error.to_string()))
+            }),
             Request::Join { .. } | Request::Load(_) | Request::Echo | Request::Measure(_) => {
                 Err(unexpected("an unexpected request"))
             }
         };
-        answer.map_or_else(|error| Ok(Err(error)), |answer| reply(answer).map(Ok))
+        answer.map_or_else(|error| Ok(Err(error)), |answer| reply(answer, &[]).map(Ok))
     }
 
     /// Issues layers of a pass. Returns the rows that other ranks wait for, and the reports of the states.

@@ -151,7 +151,7 @@ impl WorkerClient {
 
     /// Makes a connected worker load its share; [`wait`](Self::wait) waits for it.
     pub(super) fn load(&self, part: &LoadRequest) -> Outcome<()> {
-        self.send(&Request::Load(part.clone()))
+        self.send(&Request::Load(part.clone()), &[])
     }
 
     /// Waits until the worker has loaded its share, at most until the deadline.
@@ -203,7 +203,7 @@ impl WorkerClient {
 
     /// Waits until the worker has taken part in a measurement.
     pub(super) fn expect_measured(&self) -> Outcome<()> {
-        match self.receive()? {
+        match self.receive()?.0 {
             Reply::Measured => Ok(()),
             other => Err(refusal(other).message),
         }
@@ -234,14 +234,14 @@ impl WorkerClient {
     ///
     /// # Errors
     /// If the worker is lost, and with it the states that it held.
-    pub(super) fn send(&self, request: &Request) -> Outcome<()> {
-        self.connection()?.send(request, &[])
+    pub(super) fn send(&self, request: &Request, payload: &[u8]) -> Outcome<()> {
+        self.connection()?.send(request, payload)
     }
 
-    /// Returns the next reply.
-    pub(super) fn receive(&self) -> Outcome<Reply> {
-        match self.connection()?.expect(REPLY_TIMEOUT)?.0 {
-            Reply::Refused { message, .. } => Err(message),
+    /// Returns the next reply and its payload.
+    pub(super) fn receive(&self) -> Outcome<(Reply, Vec<u8>)> {
+        match self.connection()?.expect(REPLY_TIMEOUT)? {
+            (Reply::Refused { message, .. }, _) => Err(message),
             reply => Ok(reply),
         }
     }

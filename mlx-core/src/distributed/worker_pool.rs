@@ -7,7 +7,9 @@ use super::background::OnLoss;
 use super::connection::Outcome;
 use super::message::{RemoteStateInfo, Reply, Request, StateCommand};
 use super::ring_links::ERROR_GRACE;
+use super::saved_layers::{packed, unpacked};
 use super::worker_client::WorkerClient;
+use crate::cache::{SavedLayer, SavedLayers, SavedPart};
 use crate::error::{Error, Result};
 
 /// All workers, in the order of their layers.
@@ -15,15 +17,17 @@ pub(super) struct WorkerPool {
     clients: Vec<WorkerClient>,
     /// The peak bytes of arrays that each worker has reported.
     peaks: Vec<AtomicU64>,
+    /// The number of layers of a state on each worker.
+    saved_layers: Vec<SavedLayers>,
     last_id: AtomicU64,
     on_loss: OnLoss,
 }
 
 impl WorkerPool {
     /// Creates a pool of workers that are ready. `on_loss` is called with a message that names a lost worker.
-    pub(super) fn new(clients: Vec<WorkerClient>, on_loss: OnLoss) -> Self {
+    pub(super) fn new(clients: Vec<WorkerClient>, saved_layers: Vec<SavedLayers>, on_loss: OnLoss) -> Self {
         let peaks = clients.iter().map(|_| AtomicU64::new(0)).collect();
-        Self { clients, peaks, last_id: AtomicU64::new(0), on_loss }
+        Self { clients, peaks, saved_layers, last_id: AtomicU64::new(0), on_loss }
     }
 
     /// The number of workers.
@@ -33,7 +37,12 @@ impl WorkerPool {
 
     /// Sends a request to the worker at this index.
     pub(super) fn send(&self, place: usize, request: &Request) -> Result<()> {
-        self.of(place, |client| client.send(request))
+        self.of(place, |client| client.send(request, &[]))
+    }
+
+    /// Returns the reply of the worker at this index and its payload.
+    fn receive(&self, place: usize) -> Result<(Reply, Vec<u8>)> {
+        self.of(place, WorkerClient::receive)
     }
 
     /// Returns an unused state number.
@@ -43,7 +52,7 @@ impl WorkerPool {
 
     /// Returns the report of the worker at this index about the `count` states of a pass.
     pub(super) fn report(&self, place: usize, count: usize) -> Result<Vec<RemoteStateInfo>> {
-        match self.of(place, WorkerClient::receive)? {
+        match self.receive(place)?.0 {
             Reply::Advanced { states, peak } if states.len() == count => {
                 self.peaks[place].store(peak, Ordering::Relaxed);
                 Ok(states)
@@ -61,11 +70,59 @@ impl WorkerPool {
     pub(super) fn change(&self, id: u64, change: StateCommand) -> Result<Vec<RemoteStateInfo>> {
         let places = 0..self.count();
         places.clone().try_for_each(|place| self.send(place, &Request::Change { id, change }))?;
-        let report = |place| match self.of(place, WorkerClient::receive)? {
+        let report = |place| match self.receive(place)?.0 {
             Reply::Changed(info) => Ok(info),
             _ => Err(self.malformed(place)),
         };
         places.map(report).collect()
+    }
+
+    /// Returns a part of a state as arrays of each layer, in the order of layers. `None` if a worker cannot send it.
+    pub(super) fn export(&self, id: u64, part: &SavedPart) -> Result<Option<Vec<Vec<SavedLayer>>>> {
+        let mut all = Vec::new();
+        for (place, layers) in self.saved_layers.iter().enumerate().filter(|it| it.1.of(part) > 0) {
+            self.send(place, &Request::Export { id, part: part.clone() })?;
+            let (Reply::Exported { layers: header }, payload) = self.receive(place)? else {
+                return Err(self.malformed(place));
+            };
+            let Some(header) = header else { return Ok(None) };
+            match unpacked(&header, &payload) {
+                Some(found) if found.len() == layers.of(part) => all.extend(found),
+                _ => return Err(self.malformed(place)),
+            }
+        }
+        Ok(Some(all))
+    }
+
+    /// Adds a saved part to a state. Returns the reports of the workers that have layers of it, with their indices.
+    pub(super) fn import(
+        &self,
+        id: u64,
+        part: &SavedPart,
+        layers: &[&[SavedLayer]],
+    ) -> Result<Vec<(usize, RemoteStateInfo)>> {
+        if layers.len() != self.saved_layers.iter().map(|it| it.of(part)).sum::<usize>() {
+            return Err(Error::Cache("a saved part has another number of layers than the model".into()));
+        }
+        let (mut rest, mut infos) = (layers, Vec::new());
+        for (place, count) in self.saved_layers.iter().map(|it| it.of(part)).enumerate() {
+            let (own, others) = rest.split_at(count);
+            rest = others;
+            if count == 0 {
+                continue;
+            }
+            let packed = packed(own.iter().copied());
+            let (layers, payload) =
+                packed.ok_or_else(|| Error::Cache("a saved part is too large to be sent".into()))?;
+            let request = Request::Import { id, part: part.clone(), layers };
+            self.of(place, |client| client.send(&request, &payload))?;
+            match self.receive(place)?.0 {
+                Reply::Imported(Ok(info)) => infos.push((place, info)),
+                Reply::Imported(Err(message)) => return Err(Error::Cache(message)),
+                _ => return Err(self.malformed(place)),
+            }
+        }
+        Ok(infos)
     }
 
     /// Releases a state on all workers.

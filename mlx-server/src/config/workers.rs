@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use mlx_core::distributed::Workers;
-use mlx_core::engine::EngineOptions;
 use mlx_options::describe;
 
 use super::{Config, StartError};
@@ -12,11 +11,11 @@ use super::{Config, StartError};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Config {
-    /// Returns the workers of the served model. `options` are the options of its engine.
+    /// Returns the workers of the served model.
     ///
     /// # Errors
     /// Returns an error that names a setting that a model on several machines does not support.
-    pub(crate) fn workers(&self, options: &EngineOptions) -> Result<Option<Workers>, StartError> {
+    pub(crate) fn workers(&self) -> Result<Option<Workers>, StartError> {
         let in_words = |error| StartError(describe(&error));
         let Some(workers) = self.engine.workers.read().map_err(in_words)? else { return Ok(None) };
         if self.models.model.len() > 1 {
@@ -39,7 +38,6 @@ impl Config {
                 "only a process of its own can join the other machines, and end",
             );
         }
-        options.expect_divisible().map_err(in_words)?;
         Ok(Some(Workers { connect_timeout: CONNECT_TIMEOUT, ..workers }))
     }
 }
@@ -55,7 +53,7 @@ mod tests {
     type Change = fn(&mut Config);
 
     fn refusal(config: &Config) -> String {
-        config.workers(&config.engine_options()).expect_err("it is refused").to_string()
+        config.workers().expect_err("it is refused").to_string()
     }
 
     #[test]
@@ -66,9 +64,9 @@ mod tests {
         let mut divided = Config::default();
         divided.engine.workers.hostfile = Some(hosts);
         divided.models.model = vec!["a".into()];
-        let found = divided.workers(&divided.engine_options()).expect("nothing is wrong");
+        let found = divided.workers().expect("nothing is wrong");
         assert_eq!(found.expect("there is a hosts file").addresses, ["b:32323"]);
-        let changes: [(Change, &str); 9] = [
+        let changes: [(Change, &str); 8] = [
             (|it| it.models.model.push("b".into()), "--hostfile: divides one model"),
             (
                 |it| it.models.models_budget = Some(ByteSize(1)),
@@ -79,7 +77,6 @@ mod tests {
                 "--idle-timeout: cannot be used with --hostfile",
             ),
             (|it| it.models.in_process = true, "--in-process: cannot be used with --hostfile"),
-            (|it| it.cache.prefix.prompt_cache_dir = Some("a".into()), "--prompt-cache-dir cannot be used"),
             (|it| it.engine.workers.worker_timeout = Some(Seconds(0.0)), "--worker-timeout is 0 s"),
             (|it| it.engine.workers.backend = Some(GroupBackend::Mpi), "--backend is mpi, which needs"),
             (|it| it.engine.workers.backend = Some(GroupBackend::Jaccl), "--backend is jaccl, which "),
@@ -102,7 +99,7 @@ mod tests {
         config.engine.workers.hostfile = Some(hosts);
         config.models.model = vec!["a".into()];
         let way = |config: &Config| {
-            let workers = config.workers(&config.engine_options()).expect("nothing is wrong");
+            let workers = config.workers().expect("nothing is wrong");
             workers.expect("there is a hosts file").parallel
         };
         assert_eq!(way(&config), Parallel::Pipeline);

@@ -7,8 +7,10 @@ use mlx_rs::ops::zeros_dtype;
 use mlx_rs::{Array, Dtype};
 use proptest::prelude::*;
 
+use super::super::disk::Layer;
 use super::super::measure::measured;
 use super::super::recurrent::RecurrentArrays;
+use super::super::state_store::SavedPart;
 use super::*;
 
 impl SequenceState {
@@ -156,6 +158,14 @@ impl StateStore for Stored {
 
     fn fork(&self, length: usize) -> Result<Box<dyn StateStore>> {
         Ok(Box::new(Self(self.0.fork(length)?.expect("the whole state can go back there"))))
+    }
+
+    fn export(&self, part: &SavedPart) -> Result<Option<Vec<Vec<Layer>>>> {
+        self.0.export_part(part)
+    }
+
+    fn import(&mut self, part: &SavedPart, layers: &[&[Layer]]) -> Result<()> {
+        self.0.import_part(part, &layers.iter().map(|arrays| arrays.to_vec()).collect::<Vec<_>>())
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {

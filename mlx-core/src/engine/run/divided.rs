@@ -1,4 +1,4 @@
-//! A model divided among several machines: loading, and unsupported options.
+//! Loads a model that is divided among several machines.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::memory_budget::budget;
 use crate::distributed::{self, OnLoss, RankZero, Workers};
 use crate::engine::options::EngineOptions;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::{Loaded, ModelSpec};
 use crate::weights::Progress;
 
@@ -19,7 +19,6 @@ pub(in crate::engine) fn load_divided(
     (with_mtp, draft): (bool, Option<&ModelSpec>),
     progress: Progress,
 ) -> Result<Loaded> {
-    options.expect_divisible()?;
     let monitor = options.step_monitor.clone();
     let on_loss: OnLoss = Arc::new(move |message: &str| {
         if let Some(monitor) = &monitor {
@@ -31,18 +30,4 @@ pub(in crate::engine) fn load_divided(
     let here = RankZero { policy, budget, with_mtp, draft_bytes, adapters: options.adapters.clone() };
     let (models, mtp) = distributed::load(folder, workers, &here, &on_loss, progress)?;
     Ok(Loaded::with_towers(models, mtp, folder, policy))
-}
-
-impl EngineOptions {
-    /// Refuses options that a model on several machines does not support.
-    pub fn expect_divisible(&self) -> Result<()> {
-        let beside = |name, what: &str| {
-            let message = format!("cannot be used with workers: {what}");
-            Err(Error::option(name, message))
-        };
-        if self.prompt_cache.is_some() {
-            return beside("prompt_cache", "states on other machines are not saved");
-        }
-        Ok(())
-    }
 }
