@@ -63,6 +63,25 @@ fn every_machine_has_its_part_of_every_layer_and_no_more() {
     assert!(given < 64 << 20, "{given} bytes");
 }
 
+/// Kimi's delta rule, short convolutions, and experts without gates.
+#[test]
+fn the_predicted_weights_are_those_that_are_loaded() {
+    let _turn = cpu();
+    for name in ["bailing_hybrid-f32", "lfm2_moe-f32", "nemotron_h-f32"] {
+        let (folder, plain) = (model_folder(name), EngineOptions::default());
+        let whole = Engine::start(&folder, &plain, |_, _| {}).expect("it loads").spec().weight_bytes;
+        let plan = divide(&folder, &plain, 2, Parallel::Tensor).expect("it can be shared out").plan;
+        let engine = start(&folder, &several(MLX, &folder, 1), &plain);
+        let [here, there] = [0, 1].map(|rank| plan.shares[rank].weight_bytes);
+        assert_eq!(engine.spec().weight_bytes, here, "{name}");
+        // Both have the norms and routers; only rank 0 has the embedding and the head.
+        assert!(
+            there < here && whole < here + there && here + there < whole * 6 / 5,
+            "{name}: {whole}, {here}"
+        );
+    }
+}
+
 #[test]
 fn what_cannot_be_shared_out_is_refused_with_a_reason() {
     let _turn = cpu();

@@ -138,6 +138,11 @@ fn printed_commands_have_whole_paths_and_only_what_flags_set() {
     assert!(text.contains("--memory-budget 1000000000\n") && !text.contains("--device"), "{text}");
     let (text, _) = print(&["--device", "cpu"]);
     assert!(text.contains("--device cpu\n") && !text.contains("--memory-budget"), "{text}");
+    std::fs::create_dir(folder.path().join("poems")).expect("it can be written");
+    let (text, _) = print(&["--adapter", "poems"]);
+    let adapter = folder.path().join("poems").display().to_string();
+    assert!(text.contains(&format!("--adapter {adapter}\n")), "{text}");
+    assert!(text.contains(&format!("--adapter poems={adapter}\n")), "{text}");
     let (text, error) = print(&["--worker-key-file", "-"]);
     assert!(text.is_empty() && error.contains("--worker-key-file is -"), "{error}");
 }
