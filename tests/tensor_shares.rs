@@ -68,10 +68,10 @@ fn every_machine_has_its_part_of_every_layer_and_no_more() {
 fn the_predicted_weights_are_those_that_are_loaded() {
     let _turn = cpu();
     for name in ["bailing_hybrid-f32", "lfm2_moe-f32", "nemotron_h-f32"] {
-        let (folder, plain) = (model_folder(name), EngineOptions::default());
-        let whole = Engine::start(&folder, &plain, |_, _| {}).expect("it loads").spec().weight_bytes;
-        let plan = divide(&folder, &plain, 2, Parallel::Tensor).expect("it can be shared out").plan;
-        let engine = start(&folder, &several(MLX, &folder, 1), &plain);
+        let (folder, options) = (model_folder(name), EngineOptions::default());
+        let whole = Engine::start(&folder, &options, |_, _| {}).expect("it loads").spec().weight_bytes;
+        let plan = divide(&folder, &options, 2, Parallel::Tensor).expect("it can be shared out").plan;
+        let engine = start(&folder, &several(MLX, &folder, 1), &options);
         let [here, there] = [0, 1].map(|rank| plan.shares[rank].weight_bytes);
         assert_eq!(engine.spec().weight_bytes, here, "{name}");
         // Both have the norms and routers; only rank 0 has the embedding and the head.
