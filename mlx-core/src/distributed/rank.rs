@@ -16,7 +16,7 @@ use super::load::adapter_identity;
 use super::measure;
 use super::message::{LoadRequest, Loaded, Reply, Request};
 use super::parallel::Parallel;
-use super::ring_links::{ERROR_GRACE, RingLinks};
+use super::ring_links::RingLinks;
 use super::stage::Stage;
 use super::worker_event::WorkerEvent;
 use crate::array;
@@ -108,10 +108,8 @@ impl Rank {
                     let send = |reply, payload: &[u8]| server.send(&reply, payload);
                     let outcome = stage.answer(&request, &payload, send);
                     // The other ranks wait in the middle of a pass, so none can continue.
-                    outcome?.or_else(|error| {
-                        std::thread::sleep(ERROR_GRACE);
-                        refuse(server, &format!("could not continue: {error}"))
-                    })?;
+                    // Rank 0 must know at once: after an error, MLX may send them numbers that were never computed.
+                    outcome?.or_else(|error| refuse(server, &format!("could not continue: {error}")))?;
                 }
             }
         }

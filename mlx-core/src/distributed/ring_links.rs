@@ -13,7 +13,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// The time until the end of a connection is reported. If the neighbor has ended, its control connection names it meanwhile.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The time until an error of a pass is reported. If the reason is a lost connection or rank, that is reported meanwhile.
+/// The time until rank 0 reports an error of its own pass. If the reason is a lost connection or rank, that is reported meanwhile.
 pub(super) const ERROR_GRACE: Duration = Duration::from_secs(1);
 
 /// The connections between this rank and its neighbors, with the ranks of these.
