@@ -71,7 +71,8 @@ fn the_predicted_weights_are_those_that_are_loaded() {
         let (folder, options) = (model_folder(name), EngineOptions::default());
         let whole = Engine::start(&folder, &options, |_, _| {}).expect("it loads").spec().weight_bytes;
         let plan = divide(&folder, &options, 2, Parallel::Tensor).expect("it can be shared out").plan;
-        let engine = start(&folder, &several(MLX, &folder, 1), &options);
+        let workers = several(MLX, &folder, 1);
+        let engine = start(&folder, &workers, &options);
         let [here, there] = [0, 1].map(|rank| plan.shares[rank].weight_bytes);
         assert_eq!(engine.spec().weight_bytes, here, "{name}");
         // Both have the norms and routers; only rank 0 has the embedding and the head.
