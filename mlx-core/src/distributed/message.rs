@@ -1,5 +1,5 @@
-//! Messages between rank 0 and its workers. A worker sends one reply to each request of rank 0, except to a release. Tensors travel through
-//! the ranks' group in MLX.
+//! Messages between rank 0 and its workers. A worker sends one reply to each request of rank 0, none to a release, and two to a pass.
+//! Tensors travel through the ranks' group in MLX.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::model::Span;
 use crate::weights::FloatPolicy;
 
 /// The protocol version. It changes whenever a message changes.
-pub(super) const PROTOCOL: u32 = 14;
+pub(super) const PROTOCOL: u32 = 15;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -262,6 +262,8 @@ pub(crate) enum Reply {
         /// The peak bytes of arrays up to the previous pass.
         peak: u64,
     },
+    /// Follows [`Reply::Advanced`] when the layers are computed without an error.
+    Computed,
     /// The reply to [`Request::Change`].
     Changed(RemoteStateInfo),
     /// The reply to [`Request::Export`], with the layers as its payload.

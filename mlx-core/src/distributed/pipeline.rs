@@ -101,6 +101,10 @@ impl Model for PipelineModel {
         self.machines.pool.peaks()
     }
 
+    fn wait_for_machines(&self) -> Result<()> {
+        self.machines.pool.wait()
+    }
+
     fn loses_machines(&self, error: &str) -> bool {
         self.machines.pool.failed(error);
         true

@@ -56,7 +56,7 @@ impl Stage {
         &mut self,
         request: &Request,
         payload: &[u8],
-        reply: impl FnOnce(Reply, &[u8]) -> Outcome<()>,
+        reply: impl Fn(Reply, &[u8]) -> Outcome<()>,
     ) -> Outcome<Result<()>> {
         let answer = match request {
             Request::Advance(advance) => {
@@ -66,7 +66,11 @@ impl Stage {
                 };
                 let peak = array::peak_memory().unwrap_or_default() as u64;
                 reply(Reply::Advanced { states, peak }, &[])?;
-                return Ok(self.compute(rows.as_ref(), &advance.states));
+                let computed = self.compute(rows.as_ref(), &advance.states);
+                if computed.is_ok() {
+                    reply(Reply::Computed, &[])?;
+                }
+                return Ok(computed);
             }
             Request::Release { id } => {
                 self.states.remove(id);

@@ -82,6 +82,10 @@ impl Model for TensorModel {
         self.machines.pool.peaks()
     }
 
+    fn wait_for_machines(&self) -> Result<()> {
+        self.machines.pool.wait()
+    }
+
     fn loses_machines(&self, error: &str) -> bool {
         self.machines.pool.failed(error);
         true

@@ -1,7 +1,7 @@
 //! The workers of a model: requests to all of them. Invariant: after any failure the workers are lost, and the engine's process ends.
 
 use std::fmt::Display;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::background::OnLoss;
 use super::connection::Outcome;
@@ -15,6 +15,8 @@ use crate::error::{Error, Result};
 /// All workers, in the order of their layers.
 pub(super) struct WorkerPool {
     clients: Vec<WorkerClient>,
+    /// The number of passes that each worker has issued and not reported as computed.
+    pending: Vec<AtomicUsize>,
     /// The peak bytes of arrays that each worker has reported.
     peaks: Vec<AtomicU64>,
     /// The number of layers of a state on each worker.
@@ -27,7 +29,8 @@ impl WorkerPool {
     /// Creates a pool of workers that are ready. `on_loss` is called with a message that names a lost worker.
     pub(super) fn new(clients: Vec<WorkerClient>, saved_layers: Vec<SavedLayers>, on_loss: OnLoss) -> Self {
         let peaks = clients.iter().map(|_| AtomicU64::new(0)).collect();
-        Self { clients, peaks, saved_layers, last_id: AtomicU64::new(0), on_loss }
+        let pending = clients.iter().map(|_| AtomicUsize::new(0)).collect();
+        Self { clients, pending, peaks, saved_layers, last_id: AtomicU64::new(0), on_loss }
     }
 
     /// The number of workers.
@@ -40,9 +43,36 @@ impl WorkerPool {
         self.of(place, |client| client.send(request, &[]))
     }
 
-    /// Returns the reply of the worker at this index and its payload.
+    /// Returns the reply of the worker at this index to the newest request, and its payload.
     fn receive(&self, place: usize) -> Result<(Reply, Vec<u8>)> {
-        self.of(place, WorkerClient::receive)
+        loop {
+            let reply = self.of(place, WorkerClient::receive)?;
+            if reply.0 != Reply::Computed {
+                return Ok(reply);
+            }
+            self.record_computed(place)?;
+        }
+    }
+
+    fn record_computed(&self, place: usize) -> Result<()> {
+        let pending = &self.pending[place];
+        let left = pending.load(Ordering::Relaxed).checked_sub(1).ok_or_else(|| self.malformed(place))?;
+        pending.store(left, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Waits until all workers have computed the passes that they have issued. MLX may send on numbers that were never received, so the
+    /// results of a pass are valid only after that.
+    pub(super) fn wait(&self) -> Result<()> {
+        for place in 0..self.count() {
+            while self.pending[place].load(Ordering::Relaxed) > 0 {
+                match self.of(place, WorkerClient::receive)?.0 {
+                    Reply::Computed => self.record_computed(place)?,
+                    _ => return Err(self.malformed(place)),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns an unused state number.
@@ -55,6 +85,7 @@ impl WorkerPool {
         match self.receive(place)?.0 {
             Reply::Advanced { states, peak } if states.len() == count => {
                 self.peaks[place].store(peak, Ordering::Relaxed);
+                self.pending[place].fetch_add(1, Ordering::Relaxed);
                 Ok(states)
             }
             _ => Err(self.malformed(place)),
@@ -154,5 +185,40 @@ impl WorkerPool {
     fn of<T>(&self, place: usize, exchange: impl FnOnce(&WorkerClient) -> Outcome<T>) -> Result<T> {
         let client = &self.clients[place];
         exchange(client).map_err(|message| self.lost(&format!("{} {message}", client.name())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+    use crate::distributed::fake_worker::{FakeWorker, HEARTBEAT_TIMEOUT, SOON};
+
+    /// Waits for the second of two passes, of which the worker computes the first before the second is issued. It then sends `last`.
+    fn end_of_a_pass(last: Reply) -> Result<()> {
+        let (mut client, _) = FakeWorker::start::<()>(1, move |mut connection, _| {
+            connection.trust(HEARTBEAT_TIMEOUT).expect("a thread");
+            let advanced = Reply::Advanced { states: Vec::new(), peak: 0 };
+            for reply in [&advanced, &Reply::Computed, &advanced, &last] {
+                connection.send(reply, &[]).expect("rank 0 reads");
+            }
+            thread::sleep(SOON);
+        });
+        client.greet().expect("it is there");
+        let pool = WorkerPool::new(vec![client], vec![SavedLayers::default()], Arc::new(|_| ()));
+        for _ in 0..2 {
+            pool.report(0, 0).expect("a pass is issued");
+        }
+        pool.wait()
+    }
+
+    #[test]
+    fn a_pass_is_valid_once_a_worker_has_computed_it() {
+        end_of_a_pass(Reply::Computed).expect("it is computed");
+        let refused = Reply::Refused { message: "could not continue: why".into(), busy: false };
+        let error = end_of_a_pass(refused).expect_err("it is not computed").to_string();
+        assert!(error.contains("rank 1 (") && error.contains("why"), "{error}");
     }
 }

@@ -187,19 +187,19 @@ impl EngineLoop {
             self.emit();
             self.sequences.prepare_draws(&plan.draws());
             self.runner.look_ahead(draws.as_deref(), &mut self.sequences, &mut work);
-            work.wait_for_prefill(&self.sequences);
-            work.wait_for_decode();
+            work.wait_for_prefill(&self.sequences, self.runner.device());
+            work.wait_for_decode(self.runner.device());
             self.collect(&mut work);
             let fault = self.runner.confirm(work.waited_at(), &mut self.sequences);
             self.recover(fault);
         } else {
             // Here, issuing a pass blocks until the device has almost caught up, so running ahead gains nothing.
-            work.wait_for_prefill(&self.sequences);
+            work.wait_for_prefill(&self.sequences, self.runner.device());
             self.collect(&mut work);
             self.emit();
             self.sequences.prepare_draws(&plan.draws());
             self.runner.start_decode(plan, &mut self.sequences, &mut work);
-            work.wait_for_decode();
+            work.wait_for_decode(self.runner.device());
             self.collect(&mut work);
             self.emit();
         }

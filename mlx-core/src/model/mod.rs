@@ -142,6 +142,11 @@ pub trait Model: Send {
         Vec::new()
     }
 
+    /// Waits until the other machines of a divided model have computed all passes. Their results are valid only after that.
+    fn wait_for_machines(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Handles an error of the device within a pass. Returns true if the machines of a divided model cannot continue after it.
     fn loses_machines(&self, _error: &str) -> bool {
         false

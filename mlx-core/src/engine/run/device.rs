@@ -165,6 +165,11 @@ impl Device {
         Ok(checked.get_or_init(|| widths))
     }
 
+    /// Waits until the other machines of a divided model have computed all passes.
+    pub(super) fn wait_for_machines(&self) -> Result<()> {
+        self.base().wait_for_machines()
+    }
+
     /// Handles an error of the device within a pass. Returns true if the machines of a divided model cannot continue after it: some of them
     /// may have computed the pass.
     pub(in crate::engine) fn loses_machines(&self, error: &str) -> bool {

@@ -105,7 +105,7 @@ impl Work {
     }
 
     /// Waits for the prefill passes, unless that has already happened.
-    pub(in crate::engine) fn wait_for_prefill(&mut self, sequences: &Sequences) {
+    pub(in crate::engine) fn wait_for_prefill(&mut self, sequences: &Sequences, device: &Device) {
         if self.prefill_seconds.is_some() {
             return;
         }
@@ -117,14 +117,21 @@ impl Work {
         for outcome in outcomes {
             self.check(outcome);
         }
+        // The chunks of a long prompt overlap on the machines, so others are not waited for.
+        if self.prefill.iter().any(|it| it.pass.batch().needs_hidden()) {
+            self.check(device.wait_for_machines());
+        }
         self.prefill_seconds = self.elapsed();
     }
 
     /// Waits for the decode passes. The prefill passes must have finished.
-    pub(in crate::engine) fn wait_for_decode(&mut self) {
+    pub(in crate::engine) fn wait_for_decode(&mut self, device: &Device) {
         let outcomes: Vec<_> = self.decode.iter().map(|pass| pass.logits.wait()).collect();
         for outcome in outcomes {
             self.check(outcome);
+        }
+        if !self.decode.is_empty() {
+            self.check(device.wait_for_machines());
         }
         self.decode_seconds = self.elapsed();
     }
