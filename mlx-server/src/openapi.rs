@@ -161,6 +161,7 @@ mod tests {
             ("/api/generate", "system" | "images") => json!({"prompt": "Go"}),
             ("/api/pull", "stream") => json!({"model": "org/name"}),
             (_, "best_of") => json!({"n": 2}),
+            (_, "timestamp_granularities") => json!({"response_format": "verbose_json"}),
             _ => json!({}),
         };
         companions.as_object().cloned().unwrap_or_default()

@@ -138,7 +138,11 @@ fn numbers_keep_their_text_from_the_model_to_the_client_and_back() {
             let answer = after.strip_prefix(&before).unwrap_or_else(|| panic!("{after} after {before}"));
             assert!(answer.starts_with(&repeated), "{answer}");
         }
-        let figures = || (server.figure("mlx_prompt_tokens_total"), server.figure("mlx_cached_tokens_total"));
+        let figures = || {
+            // The engine reports its counts after the end of an answer.
+            server.wait_for("mlx_requests_running", 0);
+            (server.figure("mlx_prompt_tokens_total"), server.figure("mlx_cached_tokens_total"))
+        };
         let (computed_before, cached_before) = figures();
         let second = server.exchange(path, &request(index, &turns, false));
         let (computed, cached) = figures();
