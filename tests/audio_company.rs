@@ -16,7 +16,7 @@ fn exact_answers_about_audio_have_the_same_bits_alone_and_in_company() {
             continue;
         }
         let prompts = many(&alone);
-        assert!(prompts[5].tokens.len() > 150, "it has several chunks: {}", prompts[5].tokens.len());
+        assert!(prompts[5].tokens.len() > 100, "it has several chunks: {}", prompts[5].tokens.len());
         let expected: Vec<_> = prompts.iter().map(|prompt| bits(&answer(&alone, prompt, 12))).collect();
         drop(alone);
         let engine = start(model, &exact());
@@ -61,10 +61,15 @@ fn a_clip_is_never_taken_for_another() {
             assert!((least..=most).contains(&cached(&outcome)), "{} of {least} to {most}", cached(&outcome));
             let alone = answer(&cold, prompt, 16);
             assert_eq!((cached(&alone), alone.ids()), (0, outcome.ids()));
-            heard.push(outcome.ids());
+            let logprob = outcome.tokens[0].logprob.as_ref().expect("it was asked for").logprob;
+            heard.push((outcome.ids(), logprob));
         }
-        assert_ne!(heard[0], heard[1], "different clips must give different answers");
-        assert_eq!(heard[0], heard[2]);
+        let differs = |one: usize, other: usize| (heard[one].1 - heard[other].1).abs();
+        assert!(differs(0, 1) > 1e-3, "{model}: different clips must give different answers");
+        assert!(
+            heard[0].0 == heard[2].0 && differs(0, 2) < 1e-4,
+            "{model}: the same clip gives the same answer"
+        );
     }
 }
 

@@ -10,7 +10,7 @@ use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::model::AudioTower;
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::input_audio::{MODELS, file, folder, golden, load, noise, question, start};
-use mlx_tests::pictures::{answer, exact, floats, numbers, options, prompt};
+use mlx_tests::pictures::{answer, exact, floats, numbers, options, prompt, start_from};
 use mlx_tests::{device, model_folder, tensors};
 
 /// Returns the largest difference of two lists.
@@ -93,6 +93,37 @@ fn towers_are_found_under_the_names_of_mlx_vlm() {
             array::host::<f32>(&tower.features(&clip).expect("it is heard")).expect("numbers").to_vec()
         };
         assert_eq!(features(&moved), features(&load(model)), "{model}");
+    }
+}
+
+/// The first files have a section for most of config.json, and other names of tensors. Conversions dropped the beginning of the names.
+#[test]
+fn the_first_files_of_qwen3_asr_give_the_same_answers() {
+    let _turn = device();
+    let (source, golden) = (folder("qwen3_asr-f32"), golden("qwen3_asr-f32"));
+    for beginning in ["thinker.", ""] {
+        let copy = tempfile::tempdir().expect("a folder");
+        for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
+            std::fs::copy(source.join(name), copy.path().join(name)).expect("a copy");
+        }
+        let config = std::fs::read_to_string(source.join("config.json")).expect("a config");
+        let nested = format!("{{\"model_type\": \"qwen3_asr\", \"thinker_config\": {config}}}");
+        std::fs::write(copy.path().join("config.json"), nested).expect("a config");
+        let tensors = tensors::read(&source.join("model.safetensors"));
+        let renamed = tensors.into_iter().map(|(name, tensor)| {
+            let name = name
+                .replacen("model.language_model.", "model.", 1)
+                .replacen("model.audio_tower.", "audio_tower.", 1)
+                .replacen("model.multi_modal_projector.linear_", "audio_tower.proj", 1);
+            (format!("{beginning}{name}"), tensor)
+        });
+        tensors::write(&copy.path().join("model.safetensors"), &renamed.collect());
+        let engine = start_from(copy.path(), &EngineOptions::default());
+        for case in &golden.cases {
+            let prompt = prompt(&engine, golden.messages(case));
+            let expected = numbers::<u32>(&case["tokens"]);
+            assert_eq!(answer(&engine, &prompt, expected.len()).ids(), expected, "{beginning:?}");
+        }
     }
 }
 

@@ -125,7 +125,7 @@ pub(crate) fn run(args: &TranscribeArgs) -> Result<(), Failure> {
     args.device.choose()?;
     let folder = model_choice::find(args.model.as_deref())?;
     if Abilities::of(&folder).is_ok_and(|abilities| !abilities.transcribes) {
-        let message = "transcribes no audio; name a Whisper model, such as openai/whisper-base";
+        let message = "transcribes no audio; name a Whisper model, such as openai/whisper-base, or give the file to a model that hears by mlx generate --audio";
         return Err(Failure::usage("--model", message));
     }
     let mut engine_options = EngineOptions::single();

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use chat_format::Image;
 use chat_format::text::Tokenizer;
-use mlx_audio::SAMPLE_RATE;
 use mlx_files::Warnings;
 
 use crate::abilities::Abilities;
@@ -200,8 +199,7 @@ impl AudioSummary {
         let tokenizer = Tokenizer::load(folder).map_err(|error| error.to_string())?;
         let processor = AudioProcessor::load(folder, &tokenizer).map_err(|why| why.to_string())?;
         let max_seconds = processor.max_seconds();
-        let samples = vec![0.0; max_seconds as usize * SAMPLE_RATE as usize];
-        let clip = processor.frames_of(samples).map_err(|error| error.to_string())?;
+        let clip = processor.longest().map_err(|error| error.to_string())?;
         let tokens = processor.expanded(vec![processor.audio_token()], std::slice::from_ref(&clip));
         let clip_tokens = tokens.map_err(|error| error.to_string())?.len();
         let clip_bytes = tower.request(std::iter::once(&clip)) + clip.bytes() as u64;

@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 
 pub use audio::AudioProcessor;
 pub use clip::AudioClip;
-pub(crate) use clip::ClipFrames;
+pub(crate) use clip::{CHUNK_FRAMES, ClipFrames};
 pub(crate) use files::image_processor;
 pub use no_media::{NoMedia, NoTowers};
 pub use resized::ResizedPicture;

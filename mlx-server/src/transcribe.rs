@@ -50,7 +50,12 @@ pub(crate) fn start(
     origin: Origin,
     (cancel, charge): (&CancelFlag, &mut Charge),
 ) -> Result<Running, ApiError> {
-    let not_speech = || ApiError::field("model", "recognizes no speech; use a Whisper model");
+    let not_speech = || {
+        ApiError::field(
+            "model",
+            "recognizes no speech; use a Whisper model, or send input_audio in a chat to a model that hears",
+        )
+    };
     let bins = lease.engine.spec().whisper.ok_or_else(not_speech)?.mel_bins;
     let audio = features(file, bins, cancel, charge)?;
     charge.set(audio.bytes() as u64)?;

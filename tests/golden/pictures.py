@@ -316,7 +316,7 @@ MODELS = {
     "gemma4-two-way": Gemma4TwoWay, "gemma4_unified": Gemma4Unified, "lfm2_vl": Lfm2VL, "lfm2_vl-plain": Lfm2VLPlain, "mistral3-q4": widened(Mistral3), "qwen3_vl-q4": widened(Qwen3VL, intermediate_size=128), "gemma4-q4": widened(Gemma4TwoWay)}
 CLASSES = {
     "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe", "gemma4": "Gemma4",
-    "gemma4_unified": "Gemma4Unified", "lfm2_vl": "Lfm2Vl"}
+    "gemma4_unified": "Gemma4Unified", "lfm2_vl": "Lfm2Vl", "qwen3_asr": "Qwen3ASR"}
 # Another seed where two tokens would be nearly level.
 SEEDS = {"qwen2_vl": "qwen2_vl-7", "qwen2_5_vl": "qwen2_5_vl-1", "qwen3_5_moe": "qwen3_5_moe-1", "qwen3_vl-q4": "qwen3_vl-q4-1"}
 # What modules are called there: a beginning here, a beginning there.
@@ -354,7 +354,7 @@ def messages(chat):
 
 def tower_tensor(name, key, shape):
     noise = np.asarray(make.generator(f"pictures/{name}", key).standard_normal(shape, dtype=np.float32))
-    if "norm" in key and key.endswith("weight") or key.endswith(("ln_pre.weight", "ln_q.weight", "ln1.weight", "ln2.weight", "std_scale")):
+    if "norm" in key and key.endswith("weight") or key.endswith(("ln_pre.weight", "ln_q.weight", "ln1.weight", "ln2.weight", "ln_post.weight", "std_scale")):
         return np.float32(0.2) * noise + np.float32(1)
     if key.endswith(("put_min", "put_max")):  # so narrow that some numbers are beyond
         return np.float32(0.1) * noise + np.float32(1.5 if key.endswith("max") else -1.5)
@@ -403,7 +403,8 @@ def build(name, family, folder):
     kinds = {np.dtype(np.uint32): "U32", np.dtype(np.float32): "F32"}
     make.write_safetensors(folder / "model.safetensors", [(key, kinds[np.asarray(value).dtype], np.asarray(value)) for key, value in written.items()])
     make.write_json(folder / "config.json", family.config, 1)
-    make.write_json(folder / "preprocessor_config.json", dict(image_mean=family.processor.image_mean, image_std=family.processor.image_std) | family.settings, 1)
+    if hasattr(family, "processor"):
+        make.write_json(folder / "preprocessor_config.json", dict(image_mean=family.processor.image_mean, image_std=family.processor.image_std) | family.settings, 1)
     return model
 
 

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::{Dice, golden_folder, pictures};
 
-/// The checkpoints: with a tower, and without one.
-pub const MODELS: [&str; 2] = ["gemma4-f32", "gemma4_unified-f32"];
+/// The checkpoints: with a tower, without one, and a speech recognizer.
+pub const MODELS: [&str; 3] = ["gemma4-f32", "gemma4_unified-f32", "qwen3_asr-f32"];
 
 /// Returns the folder of a checkpoint.
 pub fn folder(name: &str) -> PathBuf {

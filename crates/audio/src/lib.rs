@@ -1,5 +1,5 @@
 //! Preprocessing of audio for models: decoding with limits, resampling to 16 kHz, and the log-mel features of
-//! Whisper and Gemma.
+//! Whisper, Gemma and Qwen3-ASR.
 //!
 //! ```
 //! use mlx_audio::{Limits, LogMel, wav};
@@ -16,6 +16,7 @@ mod gemma_log_mel;
 mod log_mel;
 mod mel_filters;
 mod packet_decoder;
+mod qwen_log_mel;
 mod rate;
 mod resample;
 mod samples;
@@ -26,5 +27,6 @@ pub use decode::{Check, EachBlock, Limits, check_header, decode};
 pub use error::Error;
 pub use gemma_log_mel::gemma_log_mel;
 pub use log_mel::{FRAMES_PER_SECOND, LogMel, WINDOW_FRAMES};
+pub use qwen_log_mel::qwen_log_mel;
 pub use rate::SAMPLE_RATE;
 pub use samples::decode_samples;

@@ -6,14 +6,12 @@ use std::cell::Cell;
 use crate::decode::Limits;
 use crate::error::Error;
 use crate::samples::decode_resampled;
-use crate::spectrogram::{HOP, SILENCE, Spectrogram};
+use crate::spectrogram::{HOP, SILENCE, Spectrogram, scaled};
 
 /// Frames of features per second.
 pub const FRAMES_PER_SECOND: usize = 100;
 /// The frames that a model reads at once: 30 seconds.
 pub const WINDOW_FRAMES: usize = 3000;
-/// Features below the loudest one by more than this are raised to that level, in powers of ten.
-const RANGE: f32 = 8.0;
 
 /// The features of a file.
 pub struct LogMel {
@@ -87,13 +85,11 @@ impl LogMel {
         let is_short = self.frames <= WINDOW_FRAMES;
         let end = if is_short { self.first + self.values.len() / self.bins } else { self.frames };
         let end = end.min(first + WINDOW_FRAMES).saturating_sub(self.first);
-        let floor = self.loudest - RANGE;
-        let scaled = |value: f32| (value.max(floor) + 4.0) / 4.0;
         let begin = first.saturating_sub(self.first);
         let values = self.values.get(begin * self.bins..end * self.bins).unwrap_or_default();
-        let mut window: Vec<f32> = values.iter().map(|value| scaled(*value)).collect();
+        let mut window: Vec<f32> = values.iter().map(|value| scaled(*value, self.loudest)).collect();
         if is_short {
-            window.resize(WINDOW_FRAMES.saturating_sub(first) * self.bins, scaled(SILENCE));
+            window.resize(WINDOW_FRAMES.saturating_sub(first) * self.bins, scaled(SILENCE, self.loudest));
         }
         window.resize(WINDOW_FRAMES * self.bins, 0.0);
         window

@@ -20,6 +20,14 @@ const SMALLEST: f64 = 1e-10;
 /// The logarithm of the smallest power.
 pub(crate) const SILENCE: f32 = -10.0;
 
+/// Features below the loudest one by more than this are raised to that level, in powers of ten.
+const RANGE: f32 = 8.0;
+
+/// Returns the feature of a logarithm in a file whose largest one is `loudest`.
+pub(crate) fn scaled(value: f32, loudest: f32) -> f32 {
+    (value.max(loudest - RANGE) + 4.0) / 4.0
+}
+
 /// Computes the base-10 logarithms of the mel spectrogram.
 pub(crate) struct Spectrogram {
     fft: Arc<dyn RealToComplex<f64>>,
@@ -73,6 +81,14 @@ impl Spectrogram {
     /// Adds the frames whose windows reach beyond the end, as if silence followed.
     pub(crate) fn finish(&mut self, frames: &mut Vec<f32>) {
         self.push(&[0.0; WINDOW], frames);
+    }
+
+    /// Adds the frames whose windows reach beyond the end, as if the last samples followed in reverse order. There must be more samples than a
+    /// window has.
+    pub(crate) fn finish_mirrored(&mut self, frames: &mut Vec<f32>) {
+        // A part of the last window is always pending, and its half is the margin.
+        let mirrored: Vec<f32> = self.pending.iter().rev().skip(1).take(MARGIN).copied().collect();
+        self.push(&mirrored, frames);
     }
 
     /// Mirrors the first samples, so that the first window is centered at the first sample.

@@ -3,6 +3,8 @@
 
 mod footprint;
 mod gemma4;
+mod kernel;
+mod qwen3_asr;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +14,8 @@ use mlx_rs::{Array, Dtype};
 use self::footprint::ClipCosts;
 pub use self::footprint::{AudioFootprint, TowerFootprints};
 use self::gemma4::{AudioConfig, Gemma4AudioTower};
-use crate::config::Fields;
+use self::qwen3_asr::{Qwen3AsrTower, TowerConfig};
+use crate::config::{Fields, thinker};
 use crate::error::{Error, Result};
 use crate::model::linear::{Linear, Part};
 use crate::model::norm::{NormConfig, NormKind};
@@ -20,9 +23,32 @@ use crate::processor::{AudioClip, ClipFrames};
 use crate::quantization::QuantizationConfig;
 use crate::weights::{Entry, Progress, WeightPolicy, Weights};
 
-/// The prefixes of a tower's tensors here, and in files of MLX's tools.
-const NAMES: [(&str, &str); 2] =
-    [("model.audio_tower.", "audio_tower."), ("model.embed_audio.", "embed_audio.")];
+/// Prefixes of tensors here, and in files. The last ones are always there.
+type Names = &'static [(&'static str, &'static str)];
+
+/// The names in files: those of MLX's tools, and the published ones.
+const GEMMA4: &[Names] = &[
+    &[("model.audio_tower.", "audio_tower."), ("model.embed_audio.", "embed_audio.")],
+    &[("model.audio_tower.", "model.audio_tower."), ("model.embed_audio.", "model.embed_audio.")],
+];
+/// Both have the names of transformers, or those of the first publication.
+const QWEN3_ASR: &[Names] = &[
+    &[("model.audio_tower.", "audio_tower."), ("model.multi_modal_projector.", "multi_modal_projector.")],
+    &[
+        ("model.audio_tower.", "model.audio_tower."),
+        ("model.multi_modal_projector.", "model.multi_modal_projector."),
+    ],
+    &[
+        ("model.audio_tower.", "audio_tower."),
+        ("model.multi_modal_projector.linear_1.", "audio_tower.proj1."),
+        ("model.multi_modal_projector.linear_2.", "audio_tower.proj2."),
+    ],
+    &[
+        ("model.audio_tower.", "thinker.audio_tower."),
+        ("model.multi_modal_projector.linear_1.", "thinker.audio_tower.proj1."),
+        ("model.multi_modal_projector.linear_2.", "thinker.audio_tower.proj2."),
+    ],
+];
 
 /// Loads the tower of the model in `folder`, or returns why it cannot be loaded; `None` if the model has none.
 pub(super) fn load_if_present(folder: &Path, policy: WeightPolicy) -> Option<Result<AudioTower>> {
@@ -35,74 +61,97 @@ pub(super) fn survey(folder: &Path, policy: WeightPolicy) -> Option<Result<Audio
     let footprint = || {
         let fields = Fields::read(&folder.join("config.json"))?;
         let config = Config::read(&fields)?;
-        let tally = open(folder, &fields, policy, &mut |_, _| {})?.survey().0;
+        let tally = open(folder, &fields, config.names(), policy, &mut |_, _| {})?.survey().0;
         Ok(AudioFootprint::new(config.costs(), tally.device_bytes, tally.float_bytes()))
     };
     is_there(folder).then(footprint)
 }
 
 fn is_there(folder: &Path) -> bool {
-    Fields::read(&folder.join("config.json")).is_ok_and(|fields| fields.has("audio_config"))
+    Fields::read(&folder.join("config.json"))
+        .and_then(|it| thinker(&it))
+        .is_ok_and(|fields| fields.has("audio_config"))
 }
 
 /// A tower with its projector. Its weights never change.
 pub struct AudioTower {
     kind: Kind,
-    /// The norm before the projection to the width of the text.
-    norm: NormConfig,
-    projection: Linear,
     frames: ClipFrames,
     dtype: Dtype,
     footprint: AudioFootprint,
 }
 
 enum Kind {
-    Conformer(Box<Gemma4AudioTower>),
-    /// The model projects the frames themselves.
-    None,
+    Gemma4 {
+        /// `None` if the model projects the frames themselves.
+        conformer: Option<Box<Gemma4AudioTower>>,
+        /// The norm before the projection to the width of the text.
+        norm: NormConfig,
+        projection: Linear,
+    },
+    Qwen3Asr(Box<Qwen3AsrTower>),
 }
 
 /// The config of a tower, with the width of the text.
 struct Config {
-    conformer: Option<AudioConfig>,
+    kind: KindConfig,
     frames: ClipFrames,
-    norm: NormConfig,
-    /// The width of the rows before the projection.
-    width: usize,
     text_width: usize,
+}
+
+enum KindConfig {
+    Gemma4 {
+        conformer: Option<AudioConfig>,
+        norm: NormConfig,
+        /// The width of the rows before the projection.
+        width: usize,
+    },
+    Qwen3Asr(TowerConfig),
 }
 
 impl Config {
     fn read(fields: &Fields) -> Result<Self> {
+        let family = fields.optional_text("model_type")?.unwrap_or_default();
+        let fields = &thinker(fields)?;
         let missing = || fields.error("audio_config", "is missing; the model does not support audio");
         let audio = fields.section("audio_config")?.ok_or_else(missing)?;
         let text = fields.section("text_config")?.unwrap_or_else(|| fields.clone());
-        let family = fields.optional_text("model_type")?.unwrap_or_default();
         let frames = ClipFrames::of(family, &audio)?.ok_or_else(|| {
             fields.error("model_type", format_args!("{family:?} does not support audio yet"))
         })?;
-        let conformer = match frames {
-            ClipFrames::LogMel { bins } => Some(AudioConfig::read(&audio, bins)?),
-            ClipFrames::Samples { .. } => None,
+        let text_width = |usual: usize| Ok::<_, Error>(text.optional_size("hidden_size")?.unwrap_or(usual));
+        let gemma4 = |conformer: Option<AudioConfig>| {
+            let eps = audio.optional_positive("rms_norm_eps")?.unwrap_or(1e-6) as f32;
+            let width = conformer.as_ref().map_or(frames.width(), |config| config.output_proj_dims);
+            let norm = NormConfig { kind: NormKind::Rms, eps };
+            let kind = KindConfig::Gemma4 { conformer, norm, width };
+            Ok(Self { kind, frames, text_width: text_width(2304)? })
         };
-        Ok(Self {
-            frames,
-            norm: NormConfig {
-                kind: NormKind::Rms,
-                eps: audio.optional_positive("rms_norm_eps")?.unwrap_or(1e-6) as f32,
-            },
-            width: conformer.as_ref().map_or(frames.width(), |config| config.output_proj_dims),
-            conformer,
-            text_width: text.optional_size("hidden_size")?.unwrap_or(2304),
-        })
+        match frames {
+            ClipFrames::LogMel { bins } => gemma4(Some(AudioConfig::read(&audio, bins)?)),
+            ClipFrames::Samples { .. } => gemma4(None),
+            ClipFrames::ChunkedMel { bins } => {
+                let text_width = text_width(2048)?;
+                let kind = KindConfig::Qwen3Asr(TowerConfig::read(&audio, bins, text_width)?);
+                Ok(Self { kind, frames, text_width })
+            }
+        }
+    }
+
+    fn names(&self) -> &'static [Names] {
+        match self.kind {
+            KindConfig::Gemma4 { .. } => GEMMA4,
+            KindConfig::Qwen3Asr(_) => QWEN3_ASR,
+        }
     }
 
     fn costs(&self) -> ClipCosts {
-        ClipCosts {
-            frames: self.frames,
-            row_width: self.text_width,
-            numbers: self.conformer.as_ref().map_or((0, 4 * self.width), AudioConfig::numbers),
-        }
+        let (numbers, frames_at_once) = match &self.kind {
+            KindConfig::Gemma4 { conformer: Some(config), .. } => (config.numbers(), None),
+            KindConfig::Gemma4 { width, .. } => ((0, 4 * width), None),
+            KindConfig::Qwen3Asr(config) => (config.numbers(), Some(TowerConfig::FRAMES_AT_ONCE)),
+        };
+        ClipCosts { frames: self.frames, row_width: self.text_width, numbers, frames_at_once }
     }
 }
 
@@ -111,21 +160,23 @@ impl AudioTower {
     pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<Self> {
         let fields = Fields::read(&folder.join("config.json"))?;
         let config = Config::read(&fields)?;
-        let mut weights = open(folder, &fields, policy, progress)?;
-        let kind = match &config.conformer {
-            Some(config) => {
-                let tower = Gemma4AudioTower::load(&mut weights, "model.audio_tower", config)?;
-                Kind::Conformer(Box::new(tower))
+        let mut weights = open(folder, &fields, config.names(), policy, progress)?;
+        let kind = match &config.kind {
+            KindConfig::Gemma4 { conformer, norm, width } => {
+                let load = |config| Gemma4AudioTower::load(&mut weights, "model.audio_tower", config);
+                let conformer = conformer.as_ref().map(load).transpose()?.map(Box::new);
+                let part =
+                    Part { name: "model.embed_audio.embedding_projection", outputs: config.text_width };
+                let projection = Linear::load(&mut weights, &[part], *width, false)?;
+                Kind::Gemma4 { conformer, norm: *norm, projection }
             }
-            None => Kind::None,
+            KindConfig::Qwen3Asr(tower) => {
+                Kind::Qwen3Asr(Box::new(Qwen3AsrTower::load(&mut weights, tower, config.text_width)?))
+            }
         };
-        let part = Part { name: "model.embed_audio.embedding_projection", outputs: config.text_width };
-        let projection = Linear::load(&mut weights, &[part], config.width, false)?;
         let (dtype, tally) = (weights.dtype(), weights.finish()?);
         Ok(Self {
             kind,
-            norm: config.norm,
-            projection,
             frames: config.frames,
             dtype,
             footprint: AudioFootprint::new(config.costs(), tally.device_bytes, tally.float_bytes()),
@@ -145,11 +196,13 @@ impl AudioTower {
             return Err(Error::request("audio", message));
         }
         let input = Array::from_slice(clip.values(), &[frames as i32, width as i32]).as_dtype(self.dtype)?;
-        let rows = match &self.kind {
-            Kind::Conformer(tower) => tower.forward(&input)?,
-            Kind::None => input,
-        };
-        self.projection.forward(&self.norm.plain(&rows)?)
+        match &self.kind {
+            Kind::Gemma4 { conformer, norm, projection } => {
+                let rows = conformer.as_ref().map_or(Ok(input.clone()), |tower| tower.forward(&input))?;
+                projection.forward(&norm.plain(&rows)?)
+            }
+            Kind::Qwen3Asr(tower) => tower.forward(&input),
+        }
     }
 }
 
@@ -157,26 +210,25 @@ impl AudioTower {
 fn open<'a>(
     folder: &Path,
     fields: &Fields,
+    names: &[Names],
     policy: WeightPolicy,
     progress: Progress<'a>,
 ) -> Result<Weights<'a>> {
     let mut weights = Weights::open(folder, QuantizationConfig::read(fields)?, policy, progress)?;
     let has = |begin: &str| weights.names().any(|name| name.starts_with(begin));
-    let [_, (projector, projector_in_mlx)] = NAMES;
-    if has(projector_in_mlx) {
-        weights.rename(&NAMES);
-    } else if !has(projector) {
+    let is_there = |names: &&Names| names.last().is_some_and(|(_, theirs)| has(theirs));
+    let Some(found) = names.iter().find(is_there) else {
         return Err(Error::file(folder, "has no tensors of an audio tower"));
-    }
-    weights.skip_all(|name| !is_part(name));
+    };
+    weights.rename(found);
+    weights.skip_all(|name| !is_part(names, name));
     Ok(weights)
 }
 
 /// Removes the tensors of a supported tower from `weights`, without reading them. Returns them by the names in files of MLX's tools.
 pub(super) fn take_tensors(fields: &Fields, weights: &mut Weights) -> BTreeMap<String, Entry> {
-    if Config::read(fields).is_err() {
-        return BTreeMap::new();
-    }
+    let Ok(config) = Config::read(fields) else { return BTreeMap::new() };
+    let is_part = |name: &str| is_part(config.names(), name);
     let of_tower = weights.entries().iter().filter(|(name, _)| is_part(name));
     let tensors = of_tower.map(|(name, entry)| (in_mlx(name).to_owned(), entry.clone())).collect();
     weights.skip_all(is_part);
@@ -184,10 +236,10 @@ pub(super) fn take_tensors(fields: &Fields, weights: &mut Weights) -> BTreeMap<S
 }
 
 /// Returns true for the name of a tower's tensor in a file.
-fn is_part(name: &str) -> bool {
-    NAMES.iter().any(|(_, part)| in_mlx(name).starts_with(part))
+fn is_part(names: &[Names], name: &str) -> bool {
+    names.iter().copied().flatten().any(|(_, theirs)| name.starts_with(theirs))
 }
 
 fn in_mlx(name: &str) -> &str {
-    name.strip_prefix("model.").unwrap_or(name)
+    ["model.", "thinker."].iter().find_map(|part| name.strip_prefix(part)).unwrap_or(name)
 }

@@ -36,7 +36,7 @@ use crate::error::Result;
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
 /// The families: `model_type` of config.json, its aliases, and the function that reads the config.
-const FAMILIES: [(&[&str], Read); 94] = [
+const FAMILIES: [(&[&str], Read); 95] = [
     (&["afmoe"], gated_mixtures::afmoe),
     (&["apertus"], varied::apertus),
     (&["arcee"], classic::arcee),
@@ -120,6 +120,7 @@ const FAMILIES: [(&[&str], Read); 94] = [
     (&["qwen3"], qwen::qwen3),
     (&["qwen3_5", "qwen3_5_text"], hybrid::qwen3_5),
     (&["qwen3_5_moe", "qwen3_5_moe_text"], hybrid::qwen3_5_moe),
+    (&["qwen3_asr"], qwen::qwen3_asr),
     (&["qwen3_moe"], mixtures::qwen3_moe),
     (&["qwen3_next"], hybrid::qwen3_next),
     (&["qwen3_vl"], qwen::qwen3_vl),

@@ -14,16 +14,17 @@ pub struct TensorNames {
 /// The location of the decoder in a larger model: the name of a tensor that identifies it, and the renaming of llama's names.
 type TensorLayout = (&'static str, &'static [(&'static str, &'static str)]);
 
-const LAYOUTS: [TensorLayout; 2] = [
+const LAYOUTS: [TensorLayout; 3] = [
     ("model.language_model.embed_tokens.weight", &[("model.", "model.language_model.")]),
     (
         "language_model.model.embed_tokens.weight",
         &[("model.", "language_model.model."), ("lm_head.", "language_model.lm_head.")],
     ),
+    ("thinker.model.embed_tokens.weight", &[("model.", "thinker.model."), ("lm_head.", "thinker.lm_head.")]),
 ];
 
 /// The vision and audio parts of a larger model.
-const OTHERS: [&str; 22] = [
+const OTHERS: [&str; 23] = [
     "vision_tower.",
     "vision_model.",
     "multi_modal_projector.",
@@ -46,12 +47,13 @@ const OTHERS: [&str; 22] = [
     "model.embed_vision.",
     "model.embed_audio.",
     "model.vision_embedder.",
+    "thinker.audio_tower.",
 ];
 
 /// Returns the vision or audio part that a tensor belongs to, if any.
 pub(super) fn non_text_part(name: &str) -> Option<&'static str> {
     let prefix = OTHERS.iter().find(|prefix| name.starts_with(**prefix))?;
-    Some(prefix.trim_start_matches("model.").trim_end_matches('.'))
+    Some(prefix.trim_start_matches("model.").trim_start_matches("thinker.").trim_end_matches('.'))
 }
 
 impl TensorNames {

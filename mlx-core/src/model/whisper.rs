@@ -13,6 +13,7 @@ mod spec;
 pub use config::{WhisperConfig, WhisperStack};
 pub use decoder::DecoderState;
 pub use encoder::{EncodedAudio, EncoderPass};
+pub(super) use encoder::{NORM, WhisperFeedForward, sinusoids};
 pub(super) use loading::{inspect, load};
 pub use model::Whisper;
 pub use spec::WhisperSpec;

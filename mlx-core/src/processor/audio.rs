@@ -4,13 +4,16 @@ use std::path::Path;
 
 use chat_format::Audio;
 use chat_format::text::Tokenizer;
-use mlx_audio::{Check, Limits, SAMPLE_RATE, decode_samples, gemma_log_mel};
+use mlx_audio::{Check, Limits, SAMPLE_RATE, decode_samples, gemma_log_mel, qwen_log_mel};
 
-use super::clip::{AudioClip, ClipFrames};
+use super::clip::{AudioClip, CHUNK_FRAMES, ClipFrames};
 use super::placeholders::expand;
 use super::{NoMedia, files};
-use crate::config::Fields;
+use crate::config::{Fields, thinker};
 use crate::error::{Error, Result};
+
+/// The seconds of the longest clip of Qwen3-ASR, in its reference implementation.
+const QWEN_SECONDS: u32 = 1200;
 
 /// The processor of the audio of a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,9 +22,8 @@ pub struct AudioProcessor {
     /// The placeholder token of the rows of clips, and its text.
     audio_token: u32,
     audio_token_text: String,
-    /// The tokens before and after the rows of a clip.
-    boa_token: u32,
-    eoa_token: u32,
+    /// The tokens before and after the rows of a clip; `None` if the template writes them.
+    around: Option<[u32; 2]>,
     /// The seconds of the longest clip that the model was trained with.
     max_seconds: u32,
 }
@@ -35,48 +37,29 @@ impl AudioProcessor {
     fn read(folder: &Path, tokenizer: &Tokenizer) -> Result<Self> {
         let config = Fields::read(&folder.join("config.json"))?;
         let family = config.optional_text("model_type")?.unwrap_or_default();
+        let family = family.to_owned();
+        let config = thinker(&config)?;
         let Some(audio) = config.section("audio_config")? else {
             let message = format!("cannot be given to {family}, which has no audio tower");
             return Err(Error::request("input_audio", message));
         };
-        let Some(frames) = ClipFrames::of(family, &audio)? else {
+        let Some(frames) = ClipFrames::of(&family, &audio)? else {
             let message = format!("cannot be given to {family} yet: its audio tower is not supported");
             return Err(Error::request("input_audio", message));
         };
-        let processor = files::processor(folder)?;
-        if let Some(settings) =
-            processor.as_ref().map(|it| it.section("feature_extractor")).transpose()?.flatten()
-        {
+        if let Some(settings) = files::section(folder, "feature_extractor")? {
             expect_supported(&settings, frames)?;
         }
-        let count = |key: &str, usual: usize| {
-            Ok::<_, Error>(
-                processor.as_ref().map(|it| it.optional_size(key)).transpose()?.flatten().unwrap_or(usual),
-            )
-        };
-        let milliseconds = count("audio_seq_length", 750)?.saturating_mul(count("audio_ms_per_token", 40)?);
-        let token = |keys: &[&str], usual: u32| {
-            let found = keys
-                .iter()
-                .map(|key| config.token_ids(key))
-                .find(|ids| !matches!(ids, Ok(ids) if ids.is_empty()));
-            let ids = found.unwrap_or(Ok(vec![usual]))?;
-            match (&ids[..], ids.first().and_then(|id| tokenizer.token(*id))) {
-                ([id], Some(text)) => Ok((*id, text)),
-                _ => {
-                    Err(config.error(keys[0], "is not a token of tokenizer.json; prompts with audio need it"))
-                }
+        let token = |keys: &[&str], usual: u32| token(&config, tokenizer, keys, usual);
+        let ((audio_token, audio_token_text), around, max_seconds) = match frames {
+            ClipFrames::ChunkedMel { .. } => (token(&["audio_token_id"], 151_676)?, None, QWEN_SECONDS),
+            ClipFrames::LogMel { .. } | ClipFrames::Samples { .. } => {
+                let before = token(&["boa_token_id"], 256_000)?.0;
+                let after = token(&["eoa_token_index", "eoa_token_id"], 258_883)?.0;
+                (token(&["audio_token_id"], 258_881)?, Some([before, after]), gemma_seconds(folder)?)
             }
         };
-        let (audio_token, audio_token_text) = token(&["audio_token_id"], 258_881)?;
-        Ok(Self {
-            frames,
-            audio_token,
-            audio_token_text,
-            boa_token: token(&["boa_token_id"], 256_000)?.0,
-            eoa_token: token(&["eoa_token_index", "eoa_token_id"], 258_883)?.0,
-            max_seconds: u32::try_from(milliseconds.div_ceil(1000)).unwrap_or(u32::MAX).max(1),
-        })
+        Ok(Self { frames, audio_token, audio_token_text, around, max_seconds })
     }
 
     /// The placeholder token of the rows of clips.
@@ -99,10 +82,12 @@ impl AudioProcessor {
     }
 
     /// Returns the frames of samples at 16 kHz.
-    pub(crate) fn frames_of(&self, mut samples: Vec<f32>) -> Result<AudioClip, mlx_audio::Error> {
+    fn frames_of(&self, mut samples: Vec<f32>) -> Result<AudioClip, mlx_audio::Error> {
         let width = self.frames.width();
         let values = match self.frames {
             ClipFrames::LogMel { bins } => gemma_log_mel(&samples, bins),
+            ClipFrames::ChunkedMel { bins } if !samples.is_empty() => qwen_log_mel(&samples, bins),
+            ClipFrames::ChunkedMel { .. } => Vec::new(),
             ClipFrames::Samples { count } => {
                 samples.resize(samples.len().next_multiple_of(count), 0.0);
                 samples
@@ -112,6 +97,17 @@ impl AudioProcessor {
             return Err(mlx_audio::Error::Short);
         }
         Ok(AudioClip::new(width, values))
+    }
+
+    /// Returns the frames of a silent clip of [`max_seconds`](Self::max_seconds). They are zeros where features of silence would take a second to compute.
+    pub(crate) fn longest(&self) -> Result<AudioClip, mlx_audio::Error> {
+        let seconds = self.max_seconds as usize;
+        match self.frames {
+            ClipFrames::ChunkedMel { bins } => {
+                Ok(AudioClip::new(bins, vec![0.0; seconds * CHUNK_FRAMES * bins]))
+            }
+            _ => self.frames_of(vec![0.0; seconds * SAMPLE_RATE as usize]),
+        }
     }
 
     /// Returns the number of rows of a clip, which must have the frames that the model needs.
@@ -141,8 +137,33 @@ impl AudioProcessor {
     /// Returns the tokens for a clip.
     fn tokens(&self, clip: &AudioClip) -> Result<Vec<u32>> {
         let rows = vec![self.audio_token; self.rows(clip)?];
-        Ok([&[self.boa_token], &rows[..], &[self.eoa_token]].concat())
+        Ok(match self.around {
+            Some([before, after]) => [&[before], &rows[..], &[after]].concat(),
+            None => rows,
+        })
     }
+}
+
+/// Returns the token under the first of these keys in config.json, and its text. The default is `usual`.
+fn token(config: &Fields, tokenizer: &Tokenizer, keys: &[&str], usual: u32) -> Result<(u32, String)> {
+    let found =
+        keys.iter().map(|key| config.token_ids(key)).find(|ids| !matches!(ids, Ok(ids) if ids.is_empty()));
+    let ids = found.unwrap_or(Ok(vec![usual]))?;
+    match (&ids[..], ids.first().and_then(|id| tokenizer.token(*id))) {
+        ([id], Some(text)) => Ok((*id, text)),
+        _ => Err(config.error(keys[0], "is not a token of tokenizer.json; prompts with audio need it")),
+    }
+}
+
+/// Returns the seconds of the longest clip in processor_config.json.
+fn gemma_seconds(folder: &Path) -> Result<u32> {
+    let processor = files::processor(folder)?;
+    let count = |key: &str, usual: usize| {
+        let given = processor.as_ref().map(|it| it.optional_size(key)).transpose()?.flatten();
+        Ok::<_, Error>(given.unwrap_or(usual))
+    };
+    let milliseconds = count("audio_seq_length", 750)?.saturating_mul(count("audio_ms_per_token", 40)?);
+    Ok(u32::try_from(milliseconds.div_ceil(1000)).unwrap_or(u32::MAX).max(1))
 }
 
 /// Rejects settings that would give other frames.
@@ -155,8 +176,19 @@ fn expect_supported(settings: &Fields, frames: ClipFrames) -> Result<()> {
     };
     expect("sampling_rate", f64::from(SAMPLE_RATE))?;
     expect("feature_size", frames.width() as f64)?;
-    if let ClipFrames::Samples { count } = frames {
-        return expect("audio_samples_per_token", count as f64);
+    match frames {
+        ClipFrames::LogMel { .. } => {}
+        ClipFrames::Samples { count } => return expect("audio_samples_per_token", count as f64),
+        ClipFrames::ChunkedMel { .. } => {
+            let needed = [
+                ("hop_length", 160.0),
+                ("n_fft", 400.0),
+                ("dither", 0.0),
+                ("n_window", 50.0),
+                ("min_length", 8000.0),
+            ];
+            return needed.into_iter().try_for_each(|(key, needed)| expect(key, needed));
+        }
     }
     for (key, needed) in [
         ("frame_length", 320.0),

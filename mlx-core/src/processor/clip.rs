@@ -92,9 +92,14 @@ impl<'de> Deserialize<'de> for AudioClip {
 pub(crate) enum ClipFrames {
     /// Log-mel features of Gemma. Four frames become a row.
     LogMel { bins: usize },
+    /// Log-mel features of Qwen3-ASR, in chunks of [`CHUNK_FRAMES`]. Eight frames of a chunk become a row.
+    ChunkedMel { bins: usize },
     /// Samples. Each frame becomes a row.
     Samples { count: usize },
 }
+
+/// The frames of a chunk of Qwen3-ASR: a second.
+pub(crate) const CHUNK_FRAMES: usize = 100;
 
 /// The maximum of numbers in a frame.
 const WIDEST: usize = 1 << 14;
@@ -120,6 +125,11 @@ impl ClipFrames {
                 let count = audio.optional_size(key)?.unwrap_or(640);
                 Some(Self::Samples { count: within(key, count as f64)? })
             }
+            "qwen3_asr" => {
+                let key = "num_mel_bins";
+                let bins = audio.optional_size(key)?.unwrap_or(128);
+                Some(Self::ChunkedMel { bins: within(key, bins as f64)? })
+            }
             _ => None,
         })
     }
@@ -127,7 +137,7 @@ impl ClipFrames {
     /// Returns the numbers in a frame.
     pub(crate) fn width(self) -> usize {
         match self {
-            Self::LogMel { bins } => bins,
+            Self::LogMel { bins } | Self::ChunkedMel { bins } => bins,
             Self::Samples { count } => count,
         }
     }
@@ -136,6 +146,10 @@ impl ClipFrames {
     pub(crate) fn rows(self, frames: usize) -> usize {
         match self {
             Self::LogMel { .. } => frames.div_ceil(2).div_ceil(2),
+            Self::ChunkedMel { .. } => {
+                let of_chunk = |frames: usize| frames.div_ceil(2).div_ceil(2).div_ceil(2);
+                frames / CHUNK_FRAMES * of_chunk(CHUNK_FRAMES) + of_chunk(frames % CHUNK_FRAMES)
+            }
             Self::Samples { .. } => frames,
         }
     }

@@ -8,10 +8,15 @@ use mlx_image::sizes::Size;
 use crate::config::Fields;
 use crate::error::Result;
 
-/// Returns the settings of the image processor, if the folder has any. As in transformers 5, the section `image_processor` of
-/// processor_config.json has priority over preprocessor_config.json, which newer tools no longer write.
+/// Returns the settings of the image processor, if the folder has any.
 pub(crate) fn image_processor(folder: &Path) -> Result<Option<Fields>> {
-    let nested = processor(folder)?.map(|all| all.section("image_processor")).transpose()?.flatten();
+    section(folder, "image_processor")
+}
+
+/// Returns the settings of one kind of media, if the folder has any. As in transformers 5, the section `name` of processor_config.json has
+/// priority over preprocessor_config.json, which newer tools no longer write.
+pub(super) fn section(folder: &Path, name: &str) -> Result<Option<Fields>> {
+    let nested = processor(folder)?.map(|all| all.section(name)).transpose()?.flatten();
     match nested {
         Some(nested) => Ok(Some(nested)),
         None => Fields::read_optional(&folder.join("preprocessor_config.json")),

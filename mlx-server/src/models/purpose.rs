@@ -22,7 +22,9 @@ impl Purpose {
     pub(super) fn check(self, name: &str, abilities: Abilities) -> Result<(), ApiError> {
         let Abilities { chats, embeds, reranks, transcribes } = abilities;
         let message = match self {
-            Self::Transcribe if !transcribes => "is no speech recognizer; use a Whisper model",
+            Self::Transcribe if !transcribes => {
+                "is no speech recognizer; use a Whisper model, or send input_audio in a chat to a model that hears"
+            }
             Self::Transcribe => return Ok(()),
             _ if transcribes => {
                 "is a speech recognizer and generates no other text; use POST /v1/audio/transcriptions"

@@ -1,7 +1,7 @@
 //! The bytes that clips take on the device, computed only from the sizes of the tower.
 
 use crate::model::vision::VisionFootprint;
-use crate::processor::{AudioClip, ClipFrames};
+use crate::processor::{AudioClip, CHUNK_FRAMES, ClipFrames};
 
 /// The sizes of a tower that determine the memory for a clip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub(super) struct ClipCosts {
     pub(super) row_width: usize,
     /// Temporary numbers in the tower per frame and per row.
     pub(super) numbers: (usize, usize),
+    /// The most frames whose temporary numbers exist at once; `None` if those of all frames do.
+    pub(super) frames_at_once: Option<usize>,
 }
 
 /// The memory of an audio tower.
@@ -19,8 +21,11 @@ pub struct AudioFootprint {
     /// Bytes of the weights of the tower and the projector.
     pub weight_bytes: u64,
     frames: ClipFrames,
+    /// Bytes per frame that all frames take at once.
+    bytes_per_frame: u64,
     /// Temporary bytes per frame and per row in the tower.
     bytes: (u64, u64),
+    frames_at_once: Option<usize>,
     /// Bytes per row of features.
     bytes_per_row: u64,
 }
@@ -28,14 +33,15 @@ pub struct AudioFootprint {
 impl AudioFootprint {
     /// Computes the footprint for features with numbers of `size` bytes.
     pub(super) fn new(costs: ClipCosts, weight_bytes: u64, size: u64) -> Self {
-        let ClipCosts { frames, row_width, numbers } = costs;
+        let ClipCosts { frames, row_width, numbers, frames_at_once } = costs;
         // The tower computes partly in f32. A frame exists as f32, in the type of the weights, and as one more copy.
-        let of_frame = (numbers.0 + 3 * frames.width()) as u64 * 4;
         let bytes_per_row = row_width as u64 * size;
         Self {
             weight_bytes,
             frames,
-            bytes: (of_frame, numbers.1 as u64 * 4 + 2 * bytes_per_row),
+            bytes_per_frame: 3 * frames.width() as u64 * 4,
+            frames_at_once,
+            bytes: (numbers.0 as u64 * 4, numbers.1 as u64 * 4 + 2 * bytes_per_row),
             bytes_per_row,
         }
     }
@@ -48,7 +54,10 @@ impl AudioFootprint {
     /// Returns the bytes that the tower takes for a clip in addition to its weights, including the features.
     pub fn pass(&self, clip: &AudioClip) -> u64 {
         let (frames, rows) = (clip.frames(), self.frames.rows(clip.frames()));
-        frames as u64 * self.bytes.0 + rows as u64 * self.bytes.1
+        // A tower that computes some frames at once fills up the last ones.
+        let at_once =
+            self.frames_at_once.map_or(frames, |most| most.min(frames.next_multiple_of(CHUNK_FRAMES)));
+        frames as u64 * self.bytes_per_frame + at_once as u64 * self.bytes.0 + rows as u64 * self.bytes.1
     }
 
     /// Returns the bytes of the clips of a request: all features, and the tower's memory for the longest clip. The tower computes one clip at

@@ -2,7 +2,7 @@
 
 use super::base::{self, Defaults, LLAMA, flag, refuse};
 use super::layers;
-use crate::config::Fields;
+use crate::config::{Fields, thinker};
 use crate::error::Result;
 use crate::model::attention::{QkNormConfig, QkNormScope};
 use crate::model::config::DecoderConfig;
@@ -28,6 +28,24 @@ pub(super) fn qwen3(fields: &Fields) -> Result<DecoderConfig> {
     config.feed_forward.bias = false;
     base::normalize_heads(&mut config, QkNormScope::Head);
     layers::slide_upper(fields, &mut config, Some(4096), 28)?;
+    Ok(config)
+}
+
+/// The text of Qwen3-ASR, which is Qwen 3 with other defaults.
+pub(super) fn qwen3_asr(fields: &Fields) -> Result<DecoderConfig> {
+    let text = base::text_section(&thinker(fields)?.with_default("tie_word_embeddings", true.into()))?;
+    let defaults = [
+        ("hidden_size", 2048),
+        ("intermediate_size", 6144),
+        ("num_hidden_layers", 28),
+        ("num_attention_heads", 16),
+        ("num_key_value_heads", 8),
+        ("max_position_embeddings", 65_536),
+        ("vocab_size", 151_936),
+    ];
+    let text = defaults.into_iter().fold(text, |text, (key, size)| text.with_default(key, size.into()));
+    let mut config = qwen3(&text)?;
+    config.tensors.nested = true;
     Ok(config)
 }
 

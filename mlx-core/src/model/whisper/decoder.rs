@@ -76,7 +76,12 @@ impl TextDecoder {
                 self_attention: WhisperAttention::load(weights, &of("self_attn"), hidden, stack.heads)?,
                 cross_norm: Norm::load(weights, &of("encoder_attn_layer_norm"), hidden, NORM)?,
                 cross_attention: WhisperAttention::load(weights, &of("encoder_attn"), hidden, stack.heads)?,
-                feed_forward: WhisperFeedForward::load(weights, &name, config, stack.intermediate_size)?,
+                feed_forward: WhisperFeedForward::load(
+                    weights,
+                    &name,
+                    [hidden, stack.intermediate_size],
+                    config.activation,
+                )?,
             })
         };
         let layers = (0..stack.layers).map(layer).collect::<Result<_>>()?;

@@ -10,13 +10,13 @@ use super::attention::{KeysValues, WhisperAttention};
 use super::config::{SOURCE_POSITIONS, WhisperConfig};
 use crate::array::slice_axis;
 use crate::error::{Error, Result};
-use crate::model::activation::Activated;
+use crate::model::activation::{Activated, Activation};
 use crate::model::linear::{Linear, Matrix, Part};
 use crate::model::norm::{Norm, NormConfig, NormKind};
 use crate::weights::Weights;
 
 /// The norms of all layers.
-pub(super) const NORM: NormConfig = NormConfig { kind: NormKind::LayerWithBias, eps: 1e-5 };
+pub(in crate::model) const NORM: NormConfig = NormConfig { kind: NormKind::LayerWithBias, eps: 1e-5 };
 
 /// The frames that a convolution reads for one output.
 const KERNEL: usize = 3;
@@ -61,7 +61,7 @@ pub(super) struct EncoderLayer {
 }
 
 /// A norm, an expanding projection, an activation function and a projection back.
-pub(super) struct WhisperFeedForward {
+pub(in crate::model) struct WhisperFeedForward {
     norm: Norm,
     up: Linear,
     activated: Activated,
@@ -80,7 +80,7 @@ impl AudioEncoder {
         let positions = if weights.has(&table) {
             weights.take(&table, &[SOURCE_POSITIONS, hidden])?
         } else {
-            sinusoids(hidden).as_dtype(dtype)?
+            sinusoids([SOURCE_POSITIONS, hidden]).as_dtype(dtype)?
         };
         let stack = config.encoder;
         let layer = |index: usize| -> Result<EncoderLayer> {
@@ -89,7 +89,12 @@ impl AudioEncoder {
             Ok(EncoderLayer {
                 attention_norm: Norm::load(weights, &format!("{name}.self_attn_layer_norm"), hidden, NORM)?,
                 attention: WhisperAttention::load(weights, &attention, hidden, stack.heads)?,
-                feed_forward: WhisperFeedForward::load(weights, &name, config, stack.intermediate_size)?,
+                feed_forward: WhisperFeedForward::load(
+                    weights,
+                    &name,
+                    [hidden, stack.intermediate_size],
+                    config.activation,
+                )?,
             })
         };
         let layers = (0..stack.layers).map(layer).collect::<Result<_>>()?;
@@ -141,14 +146,13 @@ impl EncoderLayer {
 }
 
 impl WhisperFeedForward {
-    /// Loads the tensors of the layer `name`.
-    pub(super) fn load(
+    /// Loads the tensors of the layer `name`, which has rows of `hidden` numbers, and `width` between its projections.
+    pub(in crate::model) fn load(
         weights: &mut Weights,
         name: &str,
-        config: &WhisperConfig,
-        width: usize,
+        [hidden, width]: [usize; 2],
+        activation: Activation,
     ) -> Result<Self> {
-        let hidden = config.hidden_size;
         let mut linear = |part: &str, outputs: usize, inputs: usize| {
             Linear::load(weights, &[Part { name: &format!("{name}.{part}"), outputs }], inputs, true)
         };
@@ -156,13 +160,13 @@ impl WhisperFeedForward {
         Ok(Self {
             norm: Norm::load(weights, &format!("{name}.final_layer_norm"), hidden, NORM)?,
             up,
-            activated: Activated::load(weights, name, config.activation)?,
+            activated: Activated::load(weights, name, activation)?,
             down,
         })
     }
 
     /// Returns the input plus the output of the block.
-    pub(super) fn forward(&self, input: &Array) -> Result<Array> {
+    pub(in crate::model) fn forward(&self, input: &Array) -> Result<Array> {
         let wide = self.up.forward(&self.norm.forward(input)?)?;
         Ok(add(input, self.down.forward(&self.activated.forward(&wide)?)?)?)
     }
@@ -201,8 +205,8 @@ impl Convolution {
     }
 }
 
-/// Returns the positions of the encoder, for checkpoints without a table: sines, then cosines.
-fn sinusoids(width: usize) -> Array {
+/// Returns a table of `positions` with `width` numbers each: sines, then cosines.
+pub(in crate::model) fn sinusoids([positions, width]: [usize; 2]) -> Array {
     let half = width / 2;
     let step = 10_000f64.ln() / (half.max(2) - 1) as f64;
     let angle = |position: usize, place: usize| position as f64 * (-step * (place % half) as f64).exp();
@@ -211,7 +215,6 @@ fn sinusoids(width: usize) -> Array {
         // A cosine is a sine, shifted by a quarter of a turn.
         (if place < half { angle } else { angle + PI / 2.0 }).sin() as f32
     };
-    let rows =
-        (0..SOURCE_POSITIONS).flat_map(|position| (0..width).map(move |place| number(position, place)));
-    Array::from_slice(&rows.collect::<Vec<f32>>(), &[SOURCE_POSITIONS as i32, width as i32])
+    let rows = (0..positions).flat_map(|position| (0..width).map(move |place| number(position, place)));
+    Array::from_slice(&rows.collect::<Vec<f32>>(), &[positions as i32, width as i32])
 }

@@ -6,12 +6,10 @@ use mlx_rs::{Array, Dtype};
 use super::config::AudioConfig;
 use crate::array::scalar_like;
 use crate::error::Result;
+use crate::model::audio::kernel;
 use crate::model::linear::{Linear, Part};
 use crate::model::norm::{Norm, NormConfig, NormKind};
 use crate::weights::Weights;
-
-/// The frames and bins that a kernel reads.
-const KERNEL: usize = 3;
 
 /// The convolutions and the projection to rows.
 pub(super) struct Subsampling {
@@ -50,22 +48,9 @@ impl Subsampling {
 }
 
 impl Convolution {
-    /// Loads a kernel. transformers' files have its sides last, those of MLX in the middle.
-    fn load(
-        weights: &mut Weights,
-        name: &str,
-        [outputs, inputs]: [usize; 2],
-        norm: NormConfig,
-    ) -> Result<Self> {
-        let tensor = format!("{name}.conv.weight");
-        let published = [outputs, inputs, KERNEL, KERNEL];
-        let kernel = if weights.shape(&tensor).is_some_and(|shape| shape == published) {
-            weights.take(&tensor, &published)?.transpose_axes(&[0, 2, 3, 1])?.contiguous()?
-        } else {
-            weights.take(&tensor, &[outputs, KERNEL, KERNEL, inputs])?
-        };
-        kernel.eval()?;
-        Ok(Self { kernel, norm: Norm::load(weights, &format!("{name}.norm"), outputs, norm)? })
+    fn load(weights: &mut Weights, name: &str, channels: [usize; 2], norm: NormConfig) -> Result<Self> {
+        let kernel = kernel::load(weights, &format!("{name}.conv.weight"), channels)?;
+        Ok(Self { kernel, norm: Norm::load(weights, &format!("{name}.norm"), channels[0], norm)? })
     }
 
     /// Maps `[1, frames, bins, inputs]` to half as many frames and bins, as if zeros were around them.
