@@ -1,4 +1,4 @@
-//! A model divided among processes, in both ways, with MTP heads, adapters and saved prefixes: the answers are those of one process, alone and under load.
+//! MTP heads, adapters and the prompt cache on disk do not change the answers of a model that is divided among processes.
 
 use std::path::{Path, PathBuf};
 

@@ -11,7 +11,7 @@ pub(super) struct ClipCosts {
     pub(super) row_width: usize,
     /// Temporary numbers in the tower per frame and per row.
     pub(super) numbers: (usize, usize),
-    /// The most frames whose temporary numbers exist at once; `None` if those of all frames do.
+    /// The maximum number of frames that the tower computes at once. `None`: all frames.
     pub(super) frames_at_once: Option<usize>,
 }
 

@@ -30,7 +30,7 @@ pub(in crate::model::audio) struct TowerConfig {
 }
 
 impl TowerConfig {
-    /// The most frames that are reduced to rows at once.
+    /// The maximum number of frames that are reduced to rows at once.
     pub(in crate::model::audio) const FRAMES_AT_ONCE: usize = CHUNKS_AT_ONCE * CHUNK_FRAMES;
 
     /// Reads `audio_config`, for frames with `bins` numbers and a text of `text_width`.
