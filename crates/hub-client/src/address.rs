@@ -42,6 +42,11 @@ pub(crate) fn redirected(address: &str, location: &str) -> Option<String> {
     (matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()).then_some(target)
 }
 
+/// Returns the host of an address.
+pub(crate) fn host(address: &str) -> Option<String> {
+    Some(address.parse::<Uri>().ok()?.host()?.to_owned())
+}
+
 /// Returns true if the server of `address` is that of `endpoint`, so that it may receive the token. Scheme, host and
 /// port must be equal; only the scheme may change from http to https.
 pub(crate) fn may_see_token(endpoint: &str, address: &str) -> bool {

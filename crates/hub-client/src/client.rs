@@ -1,5 +1,6 @@
 //! The Hub's HTTP API: requests, redirects, authorization and errors.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use mlx_hub::ModelName;
@@ -82,7 +83,7 @@ impl Client {
             body.with_config()
                 .limit(MAX_TEXT_BYTES)
                 .read_to_string()
-                .map_err(|error| self.connection_error(error))
+                .map_err(|error| self.connection_error(address, error))
         })
     }
 
@@ -121,7 +122,7 @@ impl Client {
             if start > 0 {
                 request = request.header("range", format!("bytes={start}-"));
             }
-            let response = request.call().map_err(|error| self.connection_error(error))?;
+            let response = request.call().map_err(|error| self.connection_error(&address, error))?;
             let location = header(&response, "location").filter(|_| response.status().is_redirection());
             match location {
                 Some(_) if *method == Method::HEAD && linked(&response).is_some() => return Ok(response),
@@ -162,13 +163,17 @@ impl Client {
         }
     }
 
-    /// Classifies an error without a response.
-    pub(crate) fn connection_error(&self, error: ureq::Error) -> FetchError {
+    /// Classifies an error of a request to `address` without a response.
+    fn connection_error(&self, address: &str, error: ureq::Error) -> FetchError {
         let endpoint = &self.endpoint;
+        if is_unreachable(&error) {
+            let host = address::host(address).unwrap_or_else(|| endpoint.clone());
+            return FetchError::transient(format!(
+                "cannot reach {host}; this machine may be offline; a model in a local folder works \
+                 without a network: give its path"
+            ));
+        }
         match error {
-            ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => {
-                FetchError::transient(format!("cannot connect to {endpoint}; check the network connection"))
-            }
             ureq::Error::Timeout(_) => FetchError::transient(format!("{endpoint} timed out")),
             ureq::Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
                 FetchError::transient(format!("the connection to {endpoint} failed: {error}"))
@@ -234,6 +239,19 @@ impl Client {
     }
 }
 
+/// Returns true if no connection was made because the host has no known address or no route leads to it.
+fn is_unreachable(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => true,
+        ureq::Error::Io(error) => match error.kind() {
+            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::NetworkDown => true,
+            // The standard library has no kind for names that cannot be resolved.
+            _ => error.to_string().starts_with("failed to lookup address information"),
+        },
+        _ => false,
+    }
+}
+
 /// Returns the checksum and size of a file from the Hub's headers, which are also in redirects to the storage.
 fn linked(response: &Response<Body>) -> Option<(String, u64)> {
     metadata(response, "x-linked-etag", "x-linked-size")
@@ -251,4 +269,51 @@ fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get("retry-after")?.to_str().ok()?.parse().ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn client(endpoint: &str) -> Client {
+        let name = "org/tiny".parse().expect("a name");
+        let agent = Agent::config_builder().proxy(None).build().new_agent();
+        Client { agent, endpoint: endpoint.to_owned(), token: None, name }
+    }
+
+    fn transient(error: FetchError) -> String {
+        match error {
+            FetchError::Transient { why, .. } => why,
+            FetchError::Final(error) => panic!("a retry may help: {error}"),
+        }
+    }
+
+    /// RFC 6761 reserves `.invalid`, so that no resolver finds it.
+    #[test]
+    fn an_unknown_host_is_named_without_the_resolvers_words() {
+        let client = client("http://hub.invalid:8080/of/us");
+        let why = transient(client.file("main", "config.json", 0).expect_err("there is no such host"));
+        for words in ["cannot reach hub.invalid;", "may be offline", "local folder"] {
+            assert!(why.contains(words), "{why}");
+        }
+        assert!(!why.contains("lookup") && !why.contains('\n'), "{why}");
+    }
+
+    #[test]
+    fn the_host_of_a_redirect_is_named() {
+        let unreachable = || ureq::Error::Io(io::Error::from(ErrorKind::NetworkUnreachable));
+        let why = transient(
+            client("https://hub.invalid").connection_error("https://files.invalid/a", unreachable()),
+        );
+        assert!(why.starts_with("cannot reach files.invalid;"), "{why}");
+    }
+
+    #[test]
+    fn other_failures_quote_their_reason() {
+        let refused = ureq::Error::Io(io::Error::from(ErrorKind::ConnectionRefused));
+        let why = transient(client("https://hub.invalid").connection_error("https://hub.invalid/a", refused));
+        assert!(why.contains("connection refused") && !why.contains("offline"), "{why}");
+    }
 }
