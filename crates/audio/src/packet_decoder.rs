@@ -1,6 +1,6 @@
 //! The decoders of packets: those of Symphonia, and one for Opus, which Symphonia lacks.
 
-use opus_decoder::OpusDecoder;
+use ruopus::OpusDecoder;
 use symphonia::core::audio::Channels;
 use symphonia::core::codecs::audio::well_known;
 use symphonia::core::codecs::audio::{AudioCodecId, AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
@@ -35,7 +35,6 @@ pub(crate) struct Opus {
     gain: f32,
     /// The samples per channel at the start that are not yet skipped.
     skip: usize,
-    samples: Vec<f32>,
 }
 
 impl PacketDecoder {
@@ -69,9 +68,7 @@ impl PacketDecoder {
                 Ok(Form { rate: samples.spec().rate(), channels: samples.num_planes() })
             }
             Self::Opus(opus) => {
-                let samples = opus.decode(&packet.data)?;
-                interleaved.clear();
-                interleaved.extend_from_slice(samples);
+                *interleaved = opus.decode(&packet.data)?;
                 Ok(Form { rate: OPUS_RATE, channels: opus.channels })
             }
         }
@@ -93,28 +90,26 @@ impl Opus {
             if version == 0 { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) }
         };
         let channels = usize::from(channels);
-        let decoder = OpusDecoder::new(OPUS_RATE, channels);
-        let decoder = decoder.map_err(|fault| Error::Damaged(fault.to_string()))?;
         let decibels = f32::from(number(16).cast_signed()) / 256.0;
         Ok(Self {
-            samples: vec![0.0; channels * decoder.max_frame_size_per_channel()],
-            decoder,
+            decoder: OpusDecoder::with_rate(OPUS_RATE, channels),
             channels,
             gain: 10f32.powf(decibels / 20.0),
             skip: usize::from(number(10)),
         })
     }
 
-    fn decode(&mut self, packet: &[u8]) -> Result<&[f32], Fault> {
+    /// Decodes a packet to interleaved samples.
+    fn decode(&mut self, packet: &[u8]) -> Result<Vec<f32>, Fault> {
         if packet.is_empty() {
             return Err(Fault::DecodeError("an Opus packet is empty"));
         }
-        let count = self.decoder.decode_float(packet, &mut self.samples, false);
-        let count = count.map_err(|_| Fault::DecodeError("an Opus packet is damaged"))?;
-        let skipped = self.skip.min(count);
+        let samples = self.decoder.decode_packet(packet);
+        let mut samples = samples.map_err(|_| Fault::DecodeError("an Opus packet is damaged"))?;
+        let skipped = self.skip.min(samples.len() / self.channels);
         self.skip -= skipped;
-        let samples = &mut self.samples[skipped * self.channels..count * self.channels];
-        for sample in &mut *samples {
+        samples.drain(..skipped * self.channels);
+        for sample in &mut samples {
             *sample *= self.gain;
         }
         Ok(samples)
