@@ -5,6 +5,7 @@ mod chat_tools;
 mod cli;
 mod cli_input_audio;
 mod cli_pictures;
+mod cli_transcribe;
 mod distributed;
 mod distributed_options;
 mod group_faults;

@@ -149,5 +149,5 @@ fn a_chat_model_refuses_audio() {
     let server = Server::start(&SERVER, &[]);
     let (status, text) = server.form(PATH, Some(&tone()), &[]);
     assert_eq!(status, 400, "{text}");
-    assert!(text.contains("Whisper") && text.contains("\"param\":\"model\""), "{text}");
+    assert!(text.contains("Whisper or Qwen3-ASR") && text.contains("\"param\":\"model\""), "{text}");
 }

@@ -60,6 +60,7 @@ mod sliding;
 mod spans;
 mod speculation;
 mod speech;
+mod speech_chunks;
 mod speech_words;
 mod template_bombs;
 mod template_random;

@@ -12,6 +12,7 @@ mod http_clients;
 mod http_input_audio;
 mod http_load;
 mod http_pictures;
+mod http_transcripts;
 mod image_urls;
 mod mcp_http;
 mod mcp_responses;

@@ -64,10 +64,10 @@ pub(crate) fn check_runs(path: &Path, policy: WeightPolicy) -> Result<(), String
 /// Returns the task that a model is made for; empty if its config is invalid.
 fn task(model: &Path) -> &'static str {
     match Abilities::of(model) {
-        Ok(Abilities { chats: true, .. }) => "chat",
         Ok(Abilities { embeds: true, .. }) => "embed",
         Ok(Abilities { reranks: true, .. }) => "rerank",
         Ok(Abilities { transcribes: true, .. }) => "transcribe",
+        Ok(Abilities { chats: true, .. }) => "chat",
         Ok(_) | Err(_) => "",
     }
 }

@@ -8,11 +8,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use mlx_audio::{Limits, LogMel};
+use mlx_audio::Limits;
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
 use mlx_core::speech::language_code;
 use mlx_core::transcription::{
-    Timed, Transcript, TranscriptFormat, Transcription, TranscriptionOptions, Translate,
+    SpeechAudio, Timed, Transcript, TranscriptFormat, Transcription, TranscriptionOptions, Translate,
 };
 use mlx_core::{Abilities, Error, SamplingOptions};
 use mlx_options::{DeviceArgs, LoadArgs, printable};
@@ -30,8 +30,8 @@ Examples:
   mlx transcribe -m MODEL --task translate --language de interview.flac
   mlx transcribe -m MODEL --format vtt --output-dir subtitles recordings/
 
-MODEL is a Whisper model with the files of transformers. A folder stands for the audio files in it. Formats: wav, flac, mp3, m4a and mp4
-with AAC, ogg and webm with Vorbis or Opus. MLX_MODEL and `mlx default` name a model too.";
+MODEL is a Whisper model or Qwen3-ASR. Translation and the times of words need Whisper. A folder stands for the audio files in it. Formats:
+wav, flac, mp3, m4a and mp4 with AAC, ogg and webm with Vorbis or Opus. MLX_MODEL and `mlx default` name a model too.";
 
 #[derive(Debug, Args)]
 pub(crate) struct TranscribeArgs {
@@ -39,7 +39,7 @@ pub(crate) struct TranscribeArgs {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// A Whisper model: a name that `mlx list` shows, ORG/NAME to download, or a folder
+    /// A Whisper model or Qwen3-ASR: a name that `mlx list` shows, ORG/NAME to download, or a folder
     #[arg(short, long, value_name = "MODEL", add = model_completer())]
     model: Option<PathBuf>,
 
@@ -47,7 +47,7 @@ pub(crate) struct TranscribeArgs {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 
-    /// Find the times of words; for the formats verbose_json, srt and vtt
+    /// Find the times of words; for Whisper and the formats verbose_json, srt and vtt
     #[arg(long)]
     word_timestamps: bool,
 
@@ -55,15 +55,15 @@ pub(crate) struct TranscribeArgs {
     #[arg(long, value_name = "LANGUAGE")]
     language: Option<String>,
 
-    /// Write the text in the spoken language, or translate it to English
+    /// Write the text in the spoken language, or translate it to English (Whisper)
     #[arg(long, value_enum, default_value_t = Task::Transcribe)]
     task: Task,
 
-    /// Text before the first words: names, terms and a style to follow
+    /// Names, terms and a style to follow: the text before the first words, or the context for Qwen3-ASR
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
 
-    /// Only try this temperature [default: 0, then higher ones for windows that fail]
+    /// Only try this temperature [default: 0; Whisper then tries higher ones for windows that fail]
     #[arg(long, value_name = "T")]
     temperature: Option<f32>,
 
@@ -71,7 +71,7 @@ pub(crate) struct TranscribeArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Do not give the text so far to the model, which can prevent repetitions
+    /// Do not give the text so far to Whisper, which can prevent repetitions; Qwen3-ASR never gets it
     #[arg(long)]
     no_previous_text: bool,
 
@@ -125,12 +125,13 @@ pub(crate) fn run(args: &TranscribeArgs) -> Result<(), Failure> {
     args.device.choose()?;
     let folder = model_choice::find(args.model.as_deref())?;
     if Abilities::of(&folder).is_ok_and(|abilities| !abilities.transcribes) {
-        let message = "transcribes no audio; name a Whisper model, such as openai/whisper-base, or give the file to a model that hears by mlx generate --audio";
+        let message = "transcribes no audio; name a speech recognizer, such as openai/whisper-base or Qwen/Qwen3-ASR-0.6B-hf, or give the file to a model that hears by mlx generate --audio";
         return Err(Failure::usage("--model", message));
     }
     let mut engine_options = EngineOptions::single();
     args.load.apply(&mut engine_options);
     let engine = Engine::start(&folder, &engine_options, terminal::load_bar())?;
+    options.check(&engine).map_err(|error| args.named(error))?;
     let mut failed = false;
     for file in &files {
         let written = transcript(&engine, file, &options, args.seed)
@@ -182,6 +183,20 @@ impl TranscribeArgs {
             options.temperatures = vec![temperature];
         }
         Ok(options)
+    }
+
+    /// Names the flag of an option that the model does not support.
+    fn named(&self, error: Error) -> Failure {
+        match error {
+            Error::Request { field: "timestamp_granularities", .. } => Failure::usage(
+                "--word-timestamps",
+                "is not available: this model gives no times of words; use a Whisper model",
+            ),
+            Error::Request { field: "model", message } if self.task == Task::Translate => {
+                Failure::usage("--task translate", format!("cannot be done: the model {message}"))
+            }
+            other => other.into(),
+        }
     }
 
     fn format(&self) -> TranscriptFormat {
@@ -237,9 +252,7 @@ fn transcript(
     options: &TranscriptionOptions,
     seed: Option<u64>,
 ) -> Result<Transcript, Failure> {
-    let bins = engine.spec().whisper.map_or(0, |whisper| whisper.mel_bins);
-    let limits = Limits::default();
-    let audio = LogMel::of_file(read(file, &limits)?, bins, &limits, &mut |_| Ok(()));
+    let audio = SpeechAudio::of_file(engine, read(file, &Limits::default())?, &mut |_| Ok(()));
     let audio = audio.map_err(|error| Error::file(file, error.to_string()))?;
     let base = RequestOptions {
         sampling: SamplingOptions { seed: Some(seed.unwrap_or(0)), ..SamplingOptions::default() },

@@ -21,7 +21,7 @@ pub struct Abilities {
     pub embeds: bool,
     /// It scores pairs of a query and a document. A model that chats may also rank by its answers.
     pub reranks: bool,
-    /// It turns speech into text.
+    /// It turns speech into text. A model that chats can also hear and transcribe, as Qwen3-ASR does.
     pub transcribes: bool,
 }
 
@@ -35,7 +35,9 @@ impl Abilities {
             Architecture::Decoder(_) if ranks_by_answers(folder, &family, &fields)? => {
                 Self { reranks: true, ..Self::default() }
             }
-            Architecture::Decoder(_) => Self { chats: !embeds, embeds, ..Self::default() },
+            Architecture::Decoder(_) => {
+                Self { chats: !embeds, embeds, transcribes: family == "qwen3_asr", ..Self::default() }
+            }
             Architecture::Encoder(config) => {
                 // A head with several labels classifies texts, which no endpoint does.
                 let reranks = config.head.as_ref().is_some_and(|head| head.labels == 1);

@@ -7,6 +7,7 @@ mod start;
 mod stream;
 mod turns;
 
+pub(crate) use prompt::unexpanded_prompt;
 pub use prompt::{ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within};
 pub use session::{Answer, ChatSession, ContextFill};
 pub use start::{AnswerRequest, AnswerStart, AnswerTools};

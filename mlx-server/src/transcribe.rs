@@ -1,4 +1,4 @@
-//! Runs transcriptions: window by window, within the engine's queue. Dropping one cancels it.
+//! Runs transcriptions: part by part, within the engine's queue. Dropping one cancels it.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
-use mlx_audio::{Limits, LogMel};
-use mlx_core::engine::{Event, RequestOptions};
-use mlx_core::transcription::{Segment, Transcript, Transcription, TranscriptionOptions, Translate};
+use mlx_core::engine::{Engine, Event, EventStream, RequestOptions};
+use mlx_core::transcription::{
+    Segment, SpeechAudio, Transcript, Transcription, TranscriptionOptions, Translate,
+};
 use mlx_core::{Error, SamplingOptions};
 use serde::Serialize;
 use tokio::task::spawn_blocking;
@@ -22,7 +23,7 @@ use crate::request_guard::RequestGuard;
 use crate::state::AppState;
 use crate::work::CancelFlag;
 
-/// The time after which a window is submitted again if the queue was full.
+/// The time after which a part is submitted again if the queue was full.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// A running transcription.
@@ -30,17 +31,19 @@ pub(crate) struct Running {
     state: AppState,
     origin: Origin,
     started: Instant,
-    /// `None` while a thread prepares the request of the next window, and after that failed.
+    /// `None` while a thread prepares the request of the next part, and after that failed.
     transcription: Option<Box<Transcription>>,
+    /// The events of the current part.
+    events: Option<EventStream>,
     segments: Vec<Segment>,
-    /// The tokens of all windows so far: prompts and answers.
+    /// The tokens of all parts so far: prompts and answers.
     spent: (usize, usize),
     has_ended: bool,
     // Must be the last field, so that it is dropped last: the lease keeps the engine, which must not be dropped on an async thread.
     lease: Lease,
 }
 
-/// Decodes a file. This takes CPU time, so it belongs on a blocking thread. The features are charged as they grow.
+/// Decodes a file. This takes CPU time, so it belongs on a blocking thread. The audio is charged as it grows.
 pub(crate) fn start(
     state: &AppState,
     lease: Lease,
@@ -50,15 +53,6 @@ pub(crate) fn start(
     origin: Origin,
     (cancel, charge): (&CancelFlag, &mut Charge),
 ) -> Result<Running, ApiError> {
-    let not_speech = || {
-        ApiError::field(
-            "model",
-            "recognizes no speech; use a Whisper model, or send input_audio in a chat to a model that hears",
-        )
-    };
-    let bins = lease.engine.spec().whisper.ok_or_else(not_speech)?.mel_bins;
-    let audio = features(file, bins, cancel, charge)?;
-    charge.set(audio.bytes() as u64)?;
     let mut options = TranscriptionOptions {
         language: request.language.map(str::to_owned),
         translate,
@@ -69,6 +63,9 @@ pub(crate) fn start(
     if let Some(temperature) = request.temperature.filter(|temperature| *temperature > 0.0) {
         options.temperatures = vec![temperature];
     }
+    options.check(&lease.engine)?;
+    let audio = decoded(&lease.engine, file, cancel, charge)?;
+    charge.set(audio.bytes() as u64)?;
     let base = RequestOptions {
         priority: request.priority,
         sampling: SamplingOptions { seed: request.seed, ..SamplingOptions::default() },
@@ -80,6 +77,7 @@ pub(crate) fn start(
         origin,
         started: Instant::now(),
         transcription,
+        events: None,
         segments: Vec::new(),
         spent: (0, 0),
         has_ended: false,
@@ -87,21 +85,26 @@ pub(crate) fn start(
     })
 }
 
-/// Computes the features of a file, and charges them besides the file.
-fn features(file: Bytes, bins: usize, cancel: &CancelFlag, charge: &mut Charge) -> Result<LogMel, ApiError> {
+/// Decodes a file, and charges its audio besides the file.
+fn decoded(
+    engine: &Engine,
+    file: Bytes,
+    cancel: &CancelFlag,
+    charge: &mut Charge,
+) -> Result<SpeechAudio, ApiError> {
     let (bytes, mut charged, mut full) = (file.len(), 0, None);
-    let mut check = |features: usize| {
+    let mut check = |audio: usize| {
         cancel.check().map_err(|_| mlx_audio::Error::Cancelled)?;
-        if features > charged {
-            charged = features;
-            charge.set((bytes + features) as u64).map_err(|error| {
+        if audio > charged {
+            charged = audio;
+            charge.set((bytes + audio) as u64).map_err(|error| {
                 full = Some(error);
                 mlx_audio::Error::Cancelled
             })?;
         }
         Ok(())
     };
-    let audio = LogMel::of_file(file, bins, &Limits::default(), &mut check);
+    let audio = SpeechAudio::of_file(engine, file, &mut check);
     match (audio, full) {
         (_, Some(full)) => Err(full),
         (Err(mlx_audio::Error::Cancelled), None) => Err(Error::Cancelled.into()),
@@ -122,16 +125,49 @@ impl Running {
 
     /// Waits for the whole transcript.
     pub(crate) async fn finish(mut self, guard: &mut RequestGuard) -> Result<Transcript, ApiError> {
-        while let Some(segments) = self.next(guard).await? {
-            self.segments.extend(segments);
-        }
+        while self.next(guard).await?.is_some() {}
         self.transcript()
     }
 
-    /// Waits for the segments of the next window, and releases its features. `None` at the end.
-    async fn next(&mut self, guard: &mut RequestGuard) -> Result<Option<Vec<Segment>>, ApiError> {
-        let transcription = self.transcription.take().ok_or_else(unprepared)?;
-        // An engine in another process checks the request there, which blocks.
+    /// Waits for the next text. Releases the audio of complete parts. `None` at the end.
+    async fn next(&mut self, guard: &mut RequestGuard) -> Result<Option<String>, ApiError> {
+        loop {
+            let events = match &mut self.events {
+                Some(events) => events,
+                None => match self.begin().await? {
+                    Some(events) => self.events.insert(events),
+                    None => return Ok(None),
+                },
+            };
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = self.state.shutdown.forced.cancelled() => return Err(ApiError::shutting_down()),
+            };
+            let event = event.ok_or_else(|| ApiError::failed("the engine returned no result"))?;
+            let is_last = matches!(event, Event::Done(_));
+            let transcription = self.transcription.as_mut().ok_or_else(unprepared)?;
+            let progress = transcription.accept(event);
+            if is_last {
+                self.events = None;
+                let usage = transcription.usage();
+                let (prompt, completion) = (usage.prompt_tokens, usage.completion_tokens);
+                let before = std::mem::replace(&mut self.spent, (prompt, completion));
+                let client = self.origin.client;
+                self.state.keys.record(client, prompt - before.0, completion - before.1);
+                guard.set_bytes(transcription.bytes())?;
+            }
+            let progress = progress?;
+            self.segments.extend(progress.segments);
+            if !progress.delta.is_empty() {
+                return Ok(Some(progress.delta));
+            }
+        }
+    }
+
+    /// Submits the request of the next part. `None` at the end.
+    async fn begin(&mut self) -> Result<Option<EventStream>, ApiError> {
+        let mut transcription = self.transcription.take().ok_or_else(unprepared)?;
+        // This computes features, and an engine in another process checks the request there, which blocks.
         let prepare = move || (transcription.next_request(), transcription);
         let (request, transcription) = spawn_blocking(prepare).await.map_err(|_| unprepared())?;
         let transcription = self.transcription.insert(transcription);
@@ -139,33 +175,11 @@ impl Running {
             self.end();
             return Ok(None);
         };
-        let generation = loop {
+        loop {
             match self.lease.engine.submit(request.clone()) {
                 // The queue is full. A transcription that has begun waits.
                 Err(Error::Busy { .. }) if transcription.position() > 0.0 => tokio::time::sleep(RETRY).await,
-                generation => break generation?,
-            }
-        };
-        let (mut events, mut result) = (generation.into_stream(), None);
-        loop {
-            let event = tokio::select! {
-                event = events.next() => event,
-                () = self.state.shutdown.forced.cancelled() => return Err(ApiError::shutting_down()),
-            };
-            match event {
-                Some(Event::Window(window)) => result = Some(*window),
-                Some(Event::Done(end)) => {
-                    let segments = transcription.accept_end(result, &end.reason, &end.usage);
-                    let usage = transcription.usage();
-                    let (prompt, completion) = (usage.prompt_tokens, usage.completion_tokens);
-                    let before = std::mem::replace(&mut self.spent, (prompt, completion));
-                    let client = self.origin.client;
-                    self.state.keys.record(client, prompt - before.0, completion - before.1);
-                    guard.set_bytes(transcription.bytes())?;
-                    return Ok(Some(segments?));
-                }
-                Some(_) => {}
-                None => return Err(ApiError::failed("the engine returned no result")),
+                generation => return Ok(Some(generation?.into_stream())),
             }
         }
     }
@@ -192,7 +206,7 @@ impl Running {
 }
 
 fn unprepared() -> ApiError {
-    ApiError::failed("internal error while preparing a window; see the server's log")
+    ApiError::failed("internal error while preparing a part of the audio; see the server's log")
 }
 
 impl Drop for Running {
@@ -216,24 +230,21 @@ enum StreamEvent<'a> {
 /// The state of a stream; `None` after its end.
 type StreamState = Option<(Running, RequestGuard)>;
 
-/// Returns the events of a streamed transcription. Segments become deltas.
+/// Returns the events of a streamed transcription.
 pub(crate) fn events(
     running: Running,
     guard: RequestGuard,
     keep_alive: Duration,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    // The computation of a window must not be dropped at a keep-alive, so it runs in a separate task of the stream.
-    let windows = unfold(Some((running, guard)) as StreamState, |state| async move {
+    // The computation of a part must not be dropped at a keep-alive, so it runs in a separate task of the stream.
+    let texts = unfold((Some((running, guard)) as StreamState, true), |(state, is_first)| async move {
         let (mut running, mut guard) = state?;
         match running.next(&mut guard).await {
-            Ok(Some(segments)) => {
-                let is_first = running.segments.is_empty();
-                let text: String = segments.iter().map(|segment| segment.text.as_str()).collect();
-                running.segments.extend(segments);
+            Ok(Some(text)) => {
                 let text = if is_first { text.trim_start() } else { &text };
                 let bytes =
                     if text.is_empty() { Bytes::new() } else { data(&StreamEvent::Delta { delta: text }) };
-                Some((bytes, Some((running, guard))))
+                Some((bytes, (Some((running, guard)), is_first && text.is_empty())))
             }
             end => {
                 let last = match end.and_then(|_| running.transcript()) {
@@ -243,15 +254,15 @@ pub(crate) fn events(
                         data(&error.response())
                     }
                 };
-                Some((Bytes::from([last.as_ref(), b"data: [DONE]\n\n"].concat()), None))
+                Some((Bytes::from([last.as_ref(), b"data: [DONE]\n\n"].concat()), (None, false)))
             }
         }
     });
-    let windows = Box::pin(windows.filter(|bytes| std::future::ready(!bytes.is_empty())));
-    unfold(windows, move |mut windows| async move {
-        match tokio::time::timeout(keep_alive, windows.next()).await {
-            Ok(bytes) => Some((Ok(bytes?), windows)),
-            Err(_) => Some((Ok(Bytes::from_static(b": keep-alive\n\n")), windows)),
+    let texts = Box::pin(texts.filter(|bytes| std::future::ready(!bytes.is_empty())));
+    unfold(texts, move |mut texts| async move {
+        match tokio::time::timeout(keep_alive, texts.next()).await {
+            Ok(bytes) => Some((Ok(bytes?), texts)),
+            Err(_) => Some((Ok(Bytes::from_static(b": keep-alive\n\n")), texts)),
         }
     })
 }

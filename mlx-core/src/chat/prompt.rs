@@ -108,6 +108,20 @@ pub fn chat_prompt(engine: &Engine, input: &TemplateInput, pause: Pause) -> Resu
     Prompts::new(engine, input, pause)?.whole(input).map(ChatPrompt::whole)
 }
 
+/// Returns the tokens of a conversation with one placeholder for each of its pictures and clips, which are not decoded. The answer begins with
+/// `begun`. Calls `pause` during the work.
+pub(crate) fn unexpanded_prompt(
+    engine: &Engine,
+    input: &TemplateInput,
+    begun: &str,
+    pause: Pause,
+) -> Result<Vec<u32>> {
+    let prompts = Prompts::of(engine, input, None, pause)?;
+    let text = prompts.renderer.text(input)? + begun;
+    let limit = EncodeLimit { pause, ..EncodeLimit::NONE };
+    Ok(prompts.tokenizer.encode_chat_within(&text, &limit)?.whole()?)
+}
+
 /// Returns the tokens reserved for an answer: `max_tokens` or a quarter of the context, but at most half of the context.
 fn reserved_for_answer(context: usize, max_tokens: Option<usize>) -> usize {
     max_tokens.unwrap_or(context / 4).clamp(1, (context / 2).max(1))
@@ -123,6 +137,15 @@ struct Prompts<'a> {
 
 impl<'a> Prompts<'a> {
     fn new(engine: &'a Engine, input: &TemplateInput, pause: Pause<'a>) -> Result<Self> {
+        Self::of(engine, input, Media::of(engine, &input.messages, pause)?, pause)
+    }
+
+    fn of(
+        engine: &'a Engine,
+        input: &TemplateInput,
+        media: Option<Media<'a>>,
+        pause: Pause<'a>,
+    ) -> Result<Self> {
         let folder = engine.folder();
         let template = match &folder.template {
             Some(template) => template,
@@ -131,7 +154,6 @@ impl<'a> Prompts<'a> {
         };
         let tools = folder.tools.as_ref().ok();
         let renderer = Renderer { template, tools, limits: RenderLimits::default(), pause };
-        let media = Media::of(engine, &input.messages, pause)?;
         Ok(Self { renderer, tokenizer: &folder.tokenizer, media, context: engine.spec().context_length })
     }
 

@@ -72,17 +72,28 @@ impl AudioProcessor {
         self.max_seconds
     }
 
+    /// True if the model is a speech recognizer: its answer is the text of the recording.
+    pub fn transcribes(&self) -> bool {
+        matches!(self.frames, ClipFrames::ChunkedMel { .. })
+    }
+
+    /// Returns the whole seconds of the longest clip with at most this many rows.
+    pub(crate) fn seconds_in(&self, rows: usize) -> u32 {
+        let seconds = u32::try_from(rows / self.frames.rows(CHUNK_FRAMES)).unwrap_or(u32::MAX);
+        seconds.min(self.max_seconds)
+    }
+
     /// Decodes a file to the frames that the model needs. Calls `check` regularly, which may end the work by an error.
     ///
     /// # Errors
     /// Fails if the file is damaged, in another format, or too long or too short for the model.
     pub fn clip(&self, audio: &Audio, check: &mut Check<'_>) -> Result<AudioClip, mlx_audio::Error> {
         let limits = Limits { bytes: Audio::LARGEST_FILE, seconds: self.max_seconds };
-        self.frames_of(decode_samples(audio.bytes(), &limits, check)?)
+        self.clip_of(decode_samples(audio.bytes(), &limits, check)?)
     }
 
     /// Returns the frames of samples at 16 kHz.
-    fn frames_of(&self, mut samples: Vec<f32>) -> Result<AudioClip, mlx_audio::Error> {
+    pub(crate) fn clip_of(&self, mut samples: Vec<f32>) -> Result<AudioClip, mlx_audio::Error> {
         let width = self.frames.width();
         let values = match self.frames {
             ClipFrames::LogMel { bins } => gemma_log_mel(&samples, bins),
@@ -106,7 +117,7 @@ impl AudioProcessor {
             ClipFrames::ChunkedMel { bins } => {
                 Ok(AudioClip::new(bins, vec![0.0; seconds * CHUNK_FRAMES * bins]))
             }
-            _ => self.frames_of(vec![0.0; seconds * SAMPLE_RATE as usize]),
+            _ => self.clip_of(vec![0.0; seconds * SAMPLE_RATE as usize]),
         }
     }
 

@@ -105,7 +105,7 @@ const LANGUAGES: [(&str, &str); 100] = [
 ];
 
 /// Other names.
-const ALIASES: [(&str, &str); 15] = [
+const ALIASES: [(&str, &str); 17] = [
     ("burmese", "my"),
     ("valencian", "ca"),
     ("flemish", "nl"),
@@ -121,6 +121,8 @@ const ALIASES: [(&str, &str); 15] = [
     ("iw", "he"),
     ("jv", "jw"),
     ("nb", "no"),
+    ("filipino", "tl"),
+    ("fil", "tl"),
 ];
 
 /// Returns true for the code of a known language.

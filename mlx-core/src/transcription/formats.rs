@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::options::Timed;
-use super::{Segment, Word};
+use super::segment::Segment;
+use super::words::Word;
 
 /// A format of a transcript.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -23,10 +23,10 @@ impl Purpose {
         let Abilities { chats, embeds, reranks, transcribes } = abilities;
         let message = match self {
             Self::Transcribe if !transcribes => {
-                "is no speech recognizer; use a Whisper model, or send input_audio in a chat to a model that hears"
+                "is no speech recognizer; use Whisper or Qwen3-ASR, or send input_audio in a chat to a model that hears"
             }
             Self::Transcribe => return Ok(()),
-            _ if transcribes => {
+            _ if transcribes && !chats => {
                 "is a speech recognizer and generates no other text; use POST /v1/audio/transcriptions"
             }
             Self::Generate if !chats && embeds => {
@@ -57,8 +57,10 @@ mod tests {
         let embed = Abilities { embeds: true, ..Abilities::default() };
         let rerank = Abilities { reranks: true, ..Abilities::default() };
         let speech = Abilities { transcribes: true, ..Abilities::default() };
+        let hears = Abilities { transcribes: true, ..chat };
         for purpose in [Purpose::Generate, Purpose::Embed, Purpose::Rerank] {
             assert_eq!(purpose.check("a", chat), Ok(()), "{purpose:?}");
+            assert_eq!(purpose.check("a", hears), Ok(()), "{purpose:?}");
         }
         for (purpose, abilities, endpoint) in [
             (Purpose::Generate, embed, "/v1/embeddings"),
@@ -67,7 +69,7 @@ mod tests {
             (Purpose::Rerank, embed, "/v1/embeddings"),
             (Purpose::Generate, speech, "/v1/audio/transcriptions"),
             (Purpose::Embed, speech, "/v1/audio/transcriptions"),
-            (Purpose::Transcribe, chat, "a Whisper model"),
+            (Purpose::Transcribe, chat, "use Whisper"),
         ] {
             let error = purpose.check("a", abilities).expect_err(endpoint);
             assert_eq!(error.param(), Some("model"));
@@ -76,5 +78,6 @@ mod tests {
         assert_eq!(Purpose::Embed.check("a", embed), Ok(()));
         assert_eq!(Purpose::Rerank.check("a", rerank), Ok(()));
         assert_eq!(Purpose::Transcribe.check("a", speech), Ok(()));
+        assert_eq!(Purpose::Transcribe.check("a", hears), Ok(()));
     }
 }

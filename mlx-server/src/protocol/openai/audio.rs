@@ -24,25 +24,25 @@ field_group! {
         /// The model's name. By default, the server's first model.
         #[schema(example = "some-model")]
         pub(crate) model: String,
-        /// The spoken language, as a code or an English name. By default, it is detected in the first 30 seconds.
+        /// The spoken language, as a code or an English name. By default, it is detected.
         #[schema(example = "de")]
         pub(crate) language: String,
-        /// Text before the first words: names, terms and a style to follow.
+        /// Names, terms and a style to follow: the text before the first words for Whisper, the context for Qwen3-ASR.
         #[schema(example = "The speakers are Ada and Grace.")]
         pub(crate) prompt: String,
         /// `json`, `text`, `srt`, `vtt` or `verbose_json`.
         #[schema(pattern = "^(json|text|srt|vtt|verbose_json)$", example = "verbose_json")]
         pub(crate) response_format: String,
-        /// Only this temperature. By default, or if it is 0, higher temperatures are tried for parts that fail at 0.
+        /// Only this temperature. By default, or if it is 0, Whisper tries higher temperatures for parts that fail at 0.
         #[schema(minimum = 0, maximum = 1, example = 0.4)]
         pub(crate) temperature: f32,
         /// The seed of the random draws at temperatures above 0.
         #[schema(value_type = i64, example = 7)]
         pub(crate) seed: Number,
-        /// True to stream the text, segment by segment. Only for the formats json and text.
+        /// True to stream the text. Only for the formats json and text.
         #[schema(example = true)]
         pub(crate) stream: bool,
-        /// `segment`, `word` or both: the parts with times. `word` needs the format verbose_json. By default `segment`.
+        /// `segment`, `word` or both: the parts with times. `word` needs the format verbose_json and Whisper. By default `segment`.
         #[schema(example = json!(["word"]))]
         pub(crate) timestamp_granularities: Vec<String>,
         /// Must be empty: log-probabilities are not supported.
@@ -89,7 +89,7 @@ impl AudioRequest {
     /// Parses a request from the parts of a form, in which the file is represented by its name.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let given = AudioFields::read(fields)?;
-        // Audio is always cut at pauses in windows of 30 seconds.
+        // Audio is always cut at pauses.
         fields.take_unused("chunking_strategy", &[json!("auto")]);
         let speakers = "is not supported: there is no speaker diarization";
         fields.reject(&[("known_speaker_names", speakers), ("known_speaker_references", speakers)])?;
