@@ -45,6 +45,23 @@ fn inspect_counts_the_tower_and_the_tokens_of_the_longest_clip() {
     assert_eq!(text.audio, None);
 }
 
+/// The longest clip of these settings has terabytes of samples. Its size is computed without them.
+#[test]
+fn a_model_whose_clips_would_last_years_cannot_hear() {
+    let _turn = device();
+    let copy = tempfile::tempdir().expect("a folder");
+    for entry in std::fs::read_dir(folder("gemma4-f32")).expect("the fixture").flatten() {
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).expect("it can be copied");
+    }
+    let settings = r#"{"audio_seq_length": 1073741824, "audio_ms_per_token": 40}"#;
+    std::fs::write(copy.path().join("processor_config.json"), settings).expect("it can be written");
+    let found = inspect(copy.path(), &EngineOptions::default()).expect("the text can be read");
+    let why = found.audio.expect("it has a tower").expect_err("it cannot hear");
+    let expected =
+        "audio_seq_length times audio_ms_per_token is 42949673 seconds; at most 3600 are supported";
+    assert!(why.contains(expected), "{why}");
+}
+
 /// The budget has room for a few of twenty requests with audio.
 #[test]
 fn under_load_audio_keeps_to_the_budget() {

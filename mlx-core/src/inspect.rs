@@ -198,11 +198,12 @@ impl AudioSummary {
     fn of(folder: &Path, tower: AudioFootprint) -> Result<Self, String> {
         let tokenizer = Tokenizer::load(folder).map_err(|error| error.to_string())?;
         let processor = AudioProcessor::load(folder, &tokenizer).map_err(|why| why.to_string())?;
-        let max_seconds = processor.max_seconds();
-        let clip = processor.longest().map_err(|error| error.to_string())?;
-        let tokens = processor.expanded(vec![processor.audio_token()], std::slice::from_ref(&clip));
-        let clip_tokens = tokens.map_err(|error| error.to_string())?.len();
-        let clip_bytes = tower.request(std::iter::once(&clip)) + clip.bytes() as u64;
-        Ok(Self { weight_bytes: tower.weight_bytes, max_seconds, clip_tokens, clip_bytes })
+        let (frames, clip_tokens) = processor.longest();
+        Ok(Self {
+            weight_bytes: tower.weight_bytes,
+            max_seconds: processor.max_seconds(),
+            clip_tokens,
+            clip_bytes: tower.clip(frames),
+        })
     }
 }

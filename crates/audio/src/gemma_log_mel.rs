@@ -20,14 +20,18 @@ const TRANSFORM: usize = 512;
 /// The number that is added to a magnitude before its logarithm.
 const FLOOR: f64 = 1e-3;
 
-/// Returns the features of samples at 16 kHz, frame by frame, with `bins` numbers each. A frame exists if its window and the sample after it
-/// are within the samples.
+/// Returns the number of frames of this many samples. A frame exists if its window and the sample after it are within the samples.
+pub const fn gemma_frames(samples: usize) -> usize {
+    samples.div_ceil(HOP).saturating_sub(1)
+}
+
+/// Returns the features of samples at 16 kHz, frame by frame, with `bins` numbers each.
 pub fn gemma_log_mel(samples: &[f32], bins: usize) -> Vec<f32> {
     let filters = MelFilters::new(MelScale::Htk, bins, TRANSFORM / 2 + 1, f64::from(SAMPLE_RATE) / 2.0);
     let mut transform = Transform::new();
     let padded: Vec<f64> =
         std::iter::repeat_n(0.0, MARGIN).chain(samples.iter().map(|sample| f64::from(*sample))).collect();
-    let mut features = Vec::with_capacity(padded.len() / HOP * bins);
+    let mut features = Vec::with_capacity(gemma_frames(samples.len()) * bins);
     for window in padded.windows(WINDOW + 1).step_by(HOP) {
         let sums = filters.apply(transform.magnitudes(&window[..WINDOW]));
         features.extend(sums.map(|sum| (sum + FLOOR).ln() as f32));

@@ -26,7 +26,7 @@ pub mod wav;
 
 pub use decode::{Check, EachBlock, Limits, check_header, decode};
 pub use error::Error;
-pub use gemma_log_mel::gemma_log_mel;
+pub use gemma_log_mel::{gemma_frames, gemma_log_mel};
 pub use log_mel::{FRAMES_PER_SECOND, LogMel, WINDOW_FRAMES};
 pub use qwen_log_mel::qwen_log_mel;
 pub use rate::SAMPLE_RATE;

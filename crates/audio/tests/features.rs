@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 use std::path::Path;
 
-use mlx_audio::{LogMel, gemma_log_mel};
+use mlx_audio::{LogMel, gemma_frames, gemma_log_mel};
 use serde_json::Value;
 
 /// The signal of `tests/golden/audio.py`.
@@ -104,5 +104,8 @@ fn features_for_gemma_equal_those_of_transformers() {
             assert!(worst < 1e-4, "frame {frame}: {worst}");
         }
     }
-    assert_eq!([0, 160, 161].map(|count| gemma_log_mel(&samples[..count], 128).len()), [0, 0, 128]);
+    for (count, frames) in [(0, 0), (160, 0), (161, 1), (320, 1), (321, 2), (8000, 49)] {
+        assert_eq!(gemma_log_mel(&samples[..count], 128).len(), frames * 128, "{count} samples");
+        assert_eq!(gemma_frames(count), frames, "{count} samples");
+    }
 }

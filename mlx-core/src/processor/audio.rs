@@ -4,7 +4,7 @@ use std::path::Path;
 
 use chat_format::Audio;
 use chat_format::text::Tokenizer;
-use mlx_audio::{Check, Limits, SAMPLE_RATE, decode_samples, gemma_log_mel, qwen_log_mel};
+use mlx_audio::{Check, Limits, SAMPLE_RATE, decode_samples, gemma_frames, gemma_log_mel, qwen_log_mel};
 
 use super::clip::{AudioClip, CHUNK_FRAMES, ClipFrames};
 use super::placeholders::expand;
@@ -14,6 +14,9 @@ use crate::error::{Error, Result};
 
 /// The seconds of the longest clip of Qwen3-ASR, in its reference implementation.
 const QWEN_SECONDS: u32 = 1200;
+
+/// The maximum seconds of a clip in processor_config.json. Published files have 30.
+const MAX_SECONDS: usize = 3600;
 
 /// The processor of the audio of a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,15 +113,16 @@ impl AudioProcessor {
         Ok(AudioClip::new(width, values))
     }
 
-    /// Returns the frames of a silent clip of [`max_seconds`](Self::max_seconds). They are zeros where features of silence would take a second to compute.
-    pub(crate) fn longest(&self) -> Result<AudioClip, mlx_audio::Error> {
+    /// Returns the frames and the tokens of a clip of [`max_seconds`](Self::max_seconds).
+    pub(crate) fn longest(&self) -> (usize, usize) {
         let seconds = self.max_seconds as usize;
-        match self.frames {
-            ClipFrames::ChunkedMel { bins } => {
-                Ok(AudioClip::new(bins, vec![0.0; seconds * CHUNK_FRAMES * bins]))
-            }
-            _ => self.clip_of(vec![0.0; seconds * SAMPLE_RATE as usize]),
-        }
+        let samples = seconds * SAMPLE_RATE as usize;
+        let frames = match self.frames {
+            ClipFrames::LogMel { .. } => gemma_frames(samples),
+            ClipFrames::ChunkedMel { .. } => seconds * CHUNK_FRAMES,
+            ClipFrames::Samples { count } => samples.div_ceil(count),
+        };
+        (frames, self.frames.rows(frames) + self.around.map_or(0, |around| around.len()))
     }
 
     /// Returns the number of rows of a clip, which must have the frames that the model needs.
@@ -174,7 +178,15 @@ fn gemma_seconds(folder: &Path) -> Result<u32> {
         Ok::<_, Error>(given.unwrap_or(usual))
     };
     let milliseconds = count("audio_seq_length", 750)?.saturating_mul(count("audio_ms_per_token", 40)?);
-    Ok(u32::try_from(milliseconds.div_ceil(1000)).unwrap_or(u32::MAX).max(1))
+    match (milliseconds.div_ceil(1000), &processor) {
+        (seconds, Some(processor)) if seconds > MAX_SECONDS => {
+            let message = format_args!(
+                "times audio_ms_per_token is {seconds} seconds; at most {MAX_SECONDS} are supported"
+            );
+            Err(processor.error("audio_seq_length", message))
+        }
+        (seconds, _) => Ok(seconds as u32),
+    }
 }
 
 /// Rejects settings that would give other frames.

@@ -53,7 +53,17 @@ impl AudioFootprint {
 
     /// Returns the bytes that the tower takes for a clip in addition to its weights, including the features.
     pub fn pass(&self, clip: &AudioClip) -> u64 {
-        let (frames, rows) = (clip.frames(), self.frames.rows(clip.frames()));
+        self.pass_of(clip.frames())
+    }
+
+    /// Returns the bytes of a request with one clip of this many frames, including their numbers.
+    pub(crate) fn clip(&self, frames: usize) -> u64 {
+        let numbers = (frames * self.frames.width()) as u64;
+        self.frames.rows(frames) as u64 * self.bytes_per_row + self.pass_of(frames) + 4 * numbers
+    }
+
+    fn pass_of(&self, frames: usize) -> u64 {
+        let rows = self.frames.rows(frames);
         // A tower that computes some frames at once fills up the last ones.
         let at_once =
             self.frames_at_once.map_or(frames, |most| most.min(frames.next_multiple_of(CHUNK_FRAMES)));
