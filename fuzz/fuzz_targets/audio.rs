@@ -8,6 +8,7 @@ use mlx_fuzz::watch_panics;
 /// Few seconds, because features would take most of the time.
 const LIMITS: Limits = Limits { bytes: 1 << 20, seconds: 2 };
 
+// A panic of a decoder ends the run too. The product turns it into an error, but logs it.
 fuzz_target!(init: watch_panics(), |data: &[u8]| {
     let Ok(samples) = decode_samples(data, &LIMITS, &mut || Ok(())) else { return };
     assert!(samples.len() <= (LIMITS.seconds * SAMPLE_RATE) as usize + 1);

@@ -14,7 +14,7 @@ use mlx_fuzz::{copy, fixtures, halves, watch_panics, write};
 use serde_json::Value;
 use tempfile::TempDir;
 
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| copy("llama-q4-f16"));
+static FOLDER: LazyLock<TempDir> = LazyLock::new(|| copy("models/llama-q4-f16"));
 static INDICES: LazyLock<Documents> = LazyLock::new(|| {
     let single = r#"{"weight_map": {"lm_head.weight": "model.safetensors", "model.norm.weight": "other.safetensors"}}"#;
     Documents::new(fixtures(INDEX).into_iter().chain([single.into()]))

@@ -31,17 +31,20 @@ pub fn model(name: &str) -> PathBuf {
     golden().join("models").join(name)
 }
 
-/// The folders of all tiny checkpoints, by name.
-pub fn models() -> Vec<PathBuf> {
-    let entries = fs::read_dir(golden().join("models")).expect("the fixtures are in the repository");
-    let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    folders.sort();
-    folders
+/// The contents of all files of this name in `tests/golden`, in the order of their folders.
+pub fn fixtures(file: &str) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    collect(&golden(), file, &mut found);
+    found
 }
 
-/// The contents of this file in every tiny checkpoint that has it.
-pub fn fixtures(file: &str) -> Vec<Vec<u8>> {
-    models().iter().filter_map(|folder| fs::read(folder.join(file)).ok()).collect()
+fn collect(folder: &Path, file: &str, found: &mut Vec<Vec<u8>>) {
+    found.extend(fs::read(folder.join(file)));
+    let entries = fs::read_dir(folder).expect("the fixtures are in the repository");
+    let mut folders: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders.iter().for_each(|folder| collect(folder, file, found));
 }
 
 /// The contents of a target's seeds in this repository.
@@ -58,10 +61,10 @@ pub fn folder() -> TempDir {
         .expect("a temporary folder")
 }
 
-/// Copies a tiny checkpoint into a folder with writable files.
+/// Copies a folder of `tests/golden` with writable files.
 pub fn copy(name: &str) -> TempDir {
     let copy = folder();
-    for entry in fs::read_dir(model(name)).expect("the fixture is in the repository").flatten() {
+    for entry in fs::read_dir(golden().join(name)).expect("the fixture is in the repository").flatten() {
         fs::copy(entry.path(), copy.path().join(entry.file_name())).expect("the file can be copied");
     }
     copy

@@ -9,14 +9,15 @@ use anyhow::{Result, bail, ensure};
 use crate::{process, setup, workspace};
 
 /// The targets, and the file names of fixtures for their initial corpus.
-const TARGETS: [(&str, &[&str]); 11] = [
-    ("audio", &["tone.wav", "tone.flac", "tone.mp3", "tone.m4a", "tone.ogg", "tone.opus"]),
+const TARGETS: [(&str, &[&str]); 12] = [
+    ("audio", &["tone.wav", "tone.flac", "tone.mp3", "tone.m4a", "tone.ogg", "tone.opus", "tone.webm"]),
     ("cache", &[]),
     ("config", &["config.json"]),
     ("constraint", &[]),
     ("gguf", &["gemma3.gguf", "llama.gguf", "qwen35.gguf"]),
     ("http", &[]),
     ("image", &[]),
+    ("npz", &[]),
     ("parser", &[]),
     ("safetensors", &[]),
     ("template", &["chat_template.jinja", "chatml.jinja", "blocks.jinja"]),
@@ -77,8 +78,10 @@ fn collect(folder: &Path, names: &[&str], seeds: &Path) -> Result<()> {
         } else if let Some(name) =
             path.file_name().and_then(|name| name.to_str()).filter(|name| names.contains(name))
         {
-            let place = folder.file_name().unwrap_or_default().to_string_lossy();
-            fs::copy(&path, seeds.join(format!("{place}-{name}")))?;
+            // Two folders of a name may be in different groups.
+            let [group, place] = [folder.parent(), Some(folder)]
+                .map(|it| it.and_then(Path::file_name).unwrap_or_default().to_string_lossy());
+            fs::copy(&path, seeds.join(format!("{group}-{place}-{name}")))?;
         }
     }
     Ok(())
