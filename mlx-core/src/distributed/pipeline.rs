@@ -13,7 +13,7 @@ use super::pass::advance;
 use super::remote_state::RemoteState;
 use crate::cache::{SequenceState, Variant};
 use crate::error::Result;
-use crate::model::{Batch, Decoder, Model, ModelSpec, Pass};
+use crate::model::{Batch, Decoder, Model, ModelSpec, OtherMachines, Pass};
 
 /// A model in pipeline mode.
 pub(super) struct PipelineModel {
@@ -48,7 +48,7 @@ impl PipelineModel {
         }
         // The workers wait for the rows.
         let rows = self.exchange(pass.hidden(), needs_hidden);
-        let rows = rows.map_err(|error| pool.failed(error))?;
+        let rows = rows.map_err(|error| pool.fail(&error.to_string()))?;
         pass.move_to(layers, rows);
         RemoteState::record(pool, states)
     }
@@ -97,17 +97,8 @@ impl Model for PipelineModel {
         self.local.shift(state, kept, dropped)
     }
 
-    fn worker_peaks(&self) -> Vec<u64> {
-        self.machines.pool.peaks()
-    }
-
-    fn wait_for_machines(&self) -> Result<()> {
-        self.machines.pool.wait()
-    }
-
-    fn loses_machines(&self, error: &str) -> bool {
-        self.machines.pool.failed(error);
-        true
+    fn other_machines(&self) -> Option<&dyn OtherMachines> {
+        Some(&*self.machines.pool)
     }
 
     fn normalized(&self, hidden: &Array) -> Result<Array> {

@@ -11,7 +11,7 @@ use super::pass::advance;
 use super::remote_state::RemoteState;
 use crate::cache::{SequenceState, Variant};
 use crate::error::Result;
-use crate::model::{Batch, Decoder, Model, ModelSpec, Pass};
+use crate::model::{Batch, Decoder, Model, ModelSpec, OtherMachines, Pass};
 
 /// A model in tensor mode.
 pub(super) struct TensorModel {
@@ -41,7 +41,7 @@ impl TensorModel {
         let layers = end - pass.layer();
         // The workers compute exactly these layers, and wait for this machine within them.
         if let Err(error) = self.local.advance(pass, layers, states).and_then(|()| pass.start()) {
-            return Err(pool.failed(error));
+            return Err(pool.fail(&error.to_string()));
         }
         RemoteState::record(pool, states)
     }
@@ -78,17 +78,8 @@ impl Model for TensorModel {
         self.local.shift(state, kept, dropped)
     }
 
-    fn worker_peaks(&self) -> Vec<u64> {
-        self.machines.pool.peaks()
-    }
-
-    fn wait_for_machines(&self) -> Result<()> {
-        self.machines.pool.wait()
-    }
-
-    fn loses_machines(&self, error: &str) -> bool {
-        self.machines.pool.failed(error);
-        true
+    fn other_machines(&self) -> Option<&dyn OtherMachines> {
+        Some(&*self.machines.pool)
     }
 
     fn normalized(&self, hidden: &Array) -> Result<Array> {

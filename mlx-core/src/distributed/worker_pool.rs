@@ -1,6 +1,5 @@
 //! The workers of a model: requests to all of them. Invariant: after any failure the workers are lost, and the engine's process ends.
 
-use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::background::OnLoss;
@@ -11,6 +10,7 @@ use super::saved_layers::{packed, unpacked};
 use super::worker_client::WorkerClient;
 use crate::cache::{SavedLayer, SavedLayers, SavedPart};
 use crate::error::{Error, Result};
+use crate::model::OtherMachines;
 
 /// All workers, in the order of their layers.
 pub(super) struct WorkerPool {
@@ -61,20 +61,6 @@ impl WorkerPool {
         Ok(())
     }
 
-    /// Waits until all workers have computed the passes that they have issued. MLX may send on numbers that were never received, so the
-    /// results of a pass are valid only after that.
-    pub(super) fn wait(&self) -> Result<()> {
-        for place in 0..self.count() {
-            while self.pending[place].load(Ordering::Relaxed) > 0 {
-                match self.of(place, WorkerClient::receive)?.0 {
-                    Reply::Computed => self.record_computed(place)?,
-                    _ => return Err(self.malformed(place)),
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Returns an unused state number.
     pub(super) fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
@@ -90,11 +76,6 @@ impl WorkerPool {
             }
             _ => Err(self.malformed(place)),
         }
-    }
-
-    /// Returns the peak bytes of arrays that each worker has reported.
-    pub(super) fn peaks(&self) -> Vec<u64> {
-        self.peaks.iter().map(|peak| peak.load(Ordering::Relaxed)).collect()
     }
 
     /// Changes a state on all workers. Returns their reports, in the order of their layers.
@@ -165,12 +146,6 @@ impl WorkerPool {
         }
     }
 
-    /// Reports that this machine cannot continue, unless the loss of a worker is reported meanwhile, which may be the reason.
-    pub(super) fn failed(&self, error: impl Display) -> Error {
-        std::thread::sleep(ERROR_GRACE);
-        self.lost(&format!("rank 0 could not continue: {error}"))
-    }
-
     /// Reports that the workers are lost.
     fn lost(&self, message: &str) -> Error {
         (self.on_loss)(message);
@@ -185,6 +160,33 @@ impl WorkerPool {
     fn of<T>(&self, place: usize, exchange: impl FnOnce(&WorkerClient) -> Outcome<T>) -> Result<T> {
         let client = &self.clients[place];
         exchange(client).map_err(|message| self.lost(&format!("{} {message}", client.name())))
+    }
+}
+
+impl OtherMachines for WorkerPool {
+    /// Returns the peak bytes of arrays that each worker has reported.
+    fn peaks(&self) -> Vec<u64> {
+        self.peaks.iter().map(|peak| peak.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Waits until all workers have computed the passes that they have issued. MLX may send on numbers that were never received, so the
+    /// results of a pass are valid only after that.
+    fn wait(&self) -> Result<()> {
+        for place in 0..self.count() {
+            while self.pending[place].load(Ordering::Relaxed) > 0 {
+                match self.of(place, WorkerClient::receive)?.0 {
+                    Reply::Computed => self.record_computed(place)?,
+                    _ => return Err(self.malformed(place)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports that this machine cannot continue, unless the loss of a worker is reported meanwhile, which may be the reason.
+    fn fail(&self, error: &str) -> Error {
+        std::thread::sleep(ERROR_GRACE);
+        self.lost(&format!("rank 0 could not continue: {error}"))
     }
 }
 

@@ -35,6 +35,7 @@ use crate::cache::DiskCache;
 use crate::error::Result;
 use crate::folder::ModelFolder;
 use crate::memory_pressure::{PressureSource, PressureWatch};
+use crate::model::OtherMachines;
 
 /// The time that an idle engine waits for a request between two blocks that it saves, and that a step waits for a prefix from disk.
 const SHORT_WAIT: Duration = Duration::from_millis(1);
@@ -222,7 +223,7 @@ impl EngineLoop {
     fn record_memory(&mut self) {
         self.prefixes.record(&self.sequences);
         self.admission.record(&self.sequences);
-        self.gauges
-            .record_peaks(array::peak_memory().unwrap_or_default(), self.runner.device().worker_peaks());
+        let others = self.runner.device().other_machines().map_or_else(Vec::new, OtherMachines::peaks);
+        self.gauges.record_peaks(array::peak_memory().unwrap_or_default(), others);
     }
 }

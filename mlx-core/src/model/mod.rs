@@ -107,7 +107,7 @@ pub use whisper::{
 use crate::adapter::{self, Adapter, AdapterSummary};
 use crate::cache::{SequenceState, Variant};
 use crate::config::Fields;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::quantization::QuantizationConfig;
 use crate::weights::{Kinds, Progress, Shared, WeightPolicy, Weights};
 
@@ -137,19 +137,9 @@ pub trait Model: Send {
         Ok(pass.hidden)
     }
 
-    /// Returns the peak bytes of arrays on each of the other machines of a divided model.
-    fn worker_peaks(&self) -> Vec<u64> {
-        Vec::new()
-    }
-
-    /// Waits until the other machines of a divided model have computed all passes. Their results are valid only after that.
-    fn wait_for_machines(&self) -> Result<()> {
-        Ok(())
-    }
-
-    /// Handles an error of the device within a pass. Returns true if the machines of a divided model cannot continue after it.
-    fn loses_machines(&self, _error: &str) -> bool {
-        false
+    /// Returns the other machines of a divided model.
+    fn other_machines(&self) -> Option<&dyn OtherMachines> {
+        None
     }
 
     /// Applies the last norm to some rows of [`Model::forward`]. The head and pooled embeddings read the result.
@@ -157,6 +147,19 @@ pub trait Model: Send {
 
     /// Returns the logits `[rows, vocabulary]` of some rows of [`Model::forward`], unevaluated.
     fn logits(&self, hidden: &Array) -> Result<Array>;
+}
+
+/// The machines that compute a divided model together with this one.
+pub trait OtherMachines {
+    /// Returns the peak bytes of arrays on each of them.
+    fn peaks(&self) -> Vec<u64>;
+
+    /// Waits until they have computed all passes. The results of a pass are valid only after that.
+    fn wait(&self) -> Result<()>;
+
+    /// Reports an error of this machine within a pass: the others cannot continue after it, because some of them may have computed the
+    /// pass.
+    fn fail(&self, error: &str) -> Error;
 }
 
 /// Loads the model in `folder`, a Hugging Face folder with `config.json` and safetensors.

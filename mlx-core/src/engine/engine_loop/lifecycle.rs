@@ -85,7 +85,9 @@ impl EngineLoop {
     pub(super) fn recover(&mut self, fault: Option<Fault>) {
         let Some(Fault { ids, message }) = fault else { return };
         // In an engine's process, the report of the loss precedes the ends of sequences, which then continue in the next process.
-        self.runner.device().loses_machines(&message);
+        if let Some(machines) = self.runner.device().other_machines() {
+            machines.fail(&message);
+        }
         let present: Vec<u64> = ids.into_iter().filter(|id| self.sequences.find(*id).is_some()).collect();
         for &id in &present {
             let sequence = self.sequences.get_mut(id);

@@ -13,7 +13,7 @@ use crate::engine::schedule::chunks::Chunks;
 use crate::engine::schedule::shapes::Shapes;
 use crate::error::{Error, Result};
 use crate::freed::cache_limit;
-use crate::model::{Batch, Hidden, Input, Issued, LogitRows, Model, ModelSpec, Pass, Span};
+use crate::model::{Batch, Hidden, Input, Issued, LogitRows, Model, ModelSpec, OtherMachines, Pass, Span};
 use crate::wired::Wired;
 
 /// A model with its adapters, and the shapes of their passes.
@@ -148,13 +148,14 @@ impl Device {
         }
         let widths = match exact_widths(self.model(adapter), self.step_rows()) {
             Err(error @ Error::Distributed(_)) => return Err(error),
-            Err(error) if self.loses_machines(&error.to_string()) => {
-                return Err(Error::Distributed(error.to_string()));
-            }
-            outcome => outcome.unwrap_or_else(|error| {
+            Err(error) => {
+                if let Some(machines) = self.other_machines() {
+                    return Err(machines.fail(&error.to_string()));
+                }
                 tracing::warn!(%error, "cannot check the widths of exact decode steps");
                 Vec::new()
-            }),
+            }
+            Ok(widths) => widths,
         };
         if widths.is_empty() {
             tracing::warn!(
@@ -165,20 +166,14 @@ impl Device {
         Ok(checked.get_or_init(|| widths))
     }
 
+    /// Returns the other machines of a divided model.
+    pub(in crate::engine) fn other_machines(&self) -> Option<&dyn OtherMachines> {
+        self.base().other_machines()
+    }
+
     /// Waits until the other machines of a divided model have computed all passes.
-    pub(super) fn wait_for_machines(&self) -> Result<()> {
-        self.base().wait_for_machines()
-    }
-
-    /// Handles an error of the device within a pass. Returns true if the machines of a divided model cannot continue after it: some of them
-    /// may have computed the pass.
-    pub(in crate::engine) fn loses_machines(&self, error: &str) -> bool {
-        self.base().loses_machines(error)
-    }
-
-    /// Returns the peak bytes of arrays on each worker of a divided model.
-    pub(in crate::engine) fn worker_peaks(&self) -> Vec<u64> {
-        self.base().worker_peaks()
+    pub(super) fn wait_for_others(&self) -> Result<()> {
+        self.other_machines().map_or(Ok(()), OtherMachines::wait)
     }
 
     /// Returns the widths if they were checked, which happens before an exact sequence runs.

@@ -119,7 +119,7 @@ impl Work {
         }
         // The chunks of a long prompt overlap on the machines, so others are not waited for.
         if self.prefill.iter().any(|it| it.pass.batch().needs_hidden()) {
-            self.check(device.wait_for_machines());
+            self.check(device.wait_for_others());
         }
         self.prefill_seconds = self.elapsed();
     }
@@ -131,7 +131,7 @@ impl Work {
             self.check(outcome);
         }
         if !self.decode.is_empty() {
-            self.check(device.wait_for_machines());
+            self.check(device.wait_for_others());
         }
         self.decode_seconds = self.elapsed();
     }

@@ -68,6 +68,7 @@ impl TextDecoder {
     ) -> Result<Self> {
         let (hidden, stack, name) = (config.hidden_size, config.decoder, "model.decoder");
         let embedding = Embedding::load(weights, &format!("{name}.embed_tokens"), config.vocab_size, hidden)?;
+        let widths = [hidden, stack.intermediate_size];
         let layer = |index: usize| -> Result<DecoderLayer> {
             let name = format!("{name}.layers.{index}");
             let of = |part: &str| format!("{name}.{part}");
@@ -76,12 +77,7 @@ impl TextDecoder {
                 self_attention: WhisperAttention::load(weights, &of("self_attn"), hidden, stack.heads)?,
                 cross_norm: Norm::load(weights, &of("encoder_attn_layer_norm"), hidden, NORM)?,
                 cross_attention: WhisperAttention::load(weights, &of("encoder_attn"), hidden, stack.heads)?,
-                feed_forward: WhisperFeedForward::load(
-                    weights,
-                    &name,
-                    [hidden, stack.intermediate_size],
-                    config.activation,
-                )?,
+                feed_forward: WhisperFeedForward::load(weights, &name, widths, config.activation)?,
             })
         };
         let layers = (0..stack.layers).map(layer).collect::<Result<_>>()?;

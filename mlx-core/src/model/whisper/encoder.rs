@@ -82,19 +82,14 @@ impl AudioEncoder {
         } else {
             sinusoids([SOURCE_POSITIONS, hidden]).as_dtype(dtype)?
         };
-        let stack = config.encoder;
+        let (stack, widths) = (config.encoder, [hidden, config.encoder.intermediate_size]);
         let layer = |index: usize| -> Result<EncoderLayer> {
             let name = format!("{name}.layers.{index}");
             let attention = format!("{name}.self_attn");
             Ok(EncoderLayer {
                 attention_norm: Norm::load(weights, &format!("{name}.self_attn_layer_norm"), hidden, NORM)?,
                 attention: WhisperAttention::load(weights, &attention, hidden, stack.heads)?,
-                feed_forward: WhisperFeedForward::load(
-                    weights,
-                    &name,
-                    [hidden, stack.intermediate_size],
-                    config.activation,
-                )?,
+                feed_forward: WhisperFeedForward::load(weights, &name, widths, config.activation)?,
             })
         };
         let layers = (0..stack.layers).map(layer).collect::<Result<_>>()?;
