@@ -42,7 +42,7 @@ fn an_allowed_tool_of_a_server_is_called_and_its_result_is_in_the_next_prompt() 
     assert_eq!(answer, "I have seen it.\n", "{notes}");
     assert!(calls(work.path()).contains(r#"{"place": "Brest; touch broken"}"#), "{}", calls(work.path()));
     assert!(
-        notes.contains("test: 1 tools (python3 ") && notes.contains("\n  tide: Looks up a tide."),
+        notes.contains("test: 1 tool (python3 ") && notes.contains("\n  tide: Looks up a tide."),
         "{notes}"
     );
     assert!(notes.contains("\ntide: Looks up a tide. (runs without confirmation)"), "{notes}");
@@ -71,7 +71,7 @@ fn without_a_yes_nothing_is_called() {
     session.set_expect_timeout(Some(PATIENCE));
     session.expect("is ready").expect("a greeting");
     session.expect("> ").expect("a prompt");
-    let asked = r#"runs: tide of the MCP server test with \{"place":"Brest; touch broken"\}\r\n.*run it\?"#;
+    let asked = r#"call tide of the MCP server test \{"place":"Brest; touch broken"\}\r\n.*run it\?"#;
     type_line(&mut session, "Tide?", asked);
     type_line(&mut session, "n", "I know nothing");
     assert_eq!(calls(work.path()), "");

@@ -205,6 +205,10 @@ fn the_first_run_offers_models_and_the_guide_for_one_key() {
     expect(&mut session, "guide is ready");
     session.send_line("/quit").expect("it can be typed");
     session.expect(Eof).expect("it ends");
+    let mut session = setup.typed(&["chat"]);
+    expect(&mut session, "q to quit");
+    session.send_line("q").expect("it can be typed");
+    session.expect(Eof).expect("it ends");
 }
 
 #[test]

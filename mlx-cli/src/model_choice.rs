@@ -221,15 +221,20 @@ fn menu(starters: &[StarterModel]) -> String {
 fn choice(text: &str, count: usize) -> Result<Option<usize>, Failure> {
     terminal::note(text);
     loop {
-        let Some(answer) = terminal::ask("Number, or Enter for 1: ")? else {
+        let Some(answer) = terminal::ask("Number, q to quit, or Enter for 1: ")? else {
             return Err(Failure::Interrupted);
         };
         match answer.trim() {
             "" => return Ok(Some(0)),
             "g" | "G" => return Ok(None),
+            "q" | "Q" | "/quit" => return Err(Failure::Interrupted),
             other => match other.parse::<usize>() {
                 Ok(number) if (1..=count).contains(&number) => return Ok(Some(number - 1)),
-                _ => terminal::note(&format!("please type a number from 1 to {count}, or g for the guide")),
+                _ => {
+                    terminal::note(&format!(
+                        "type a number from 1 to {count}, g for the guide, or q to quit"
+                    ));
+                }
             },
         }
     }

@@ -70,7 +70,7 @@ impl Chat {
         if self.tools.is_allowed(&call.name) {
             self.note_dimmed(&preview::text(&call_text(call), 1, terminal::columns()));
         } else {
-            terminal::note(&format!("{}\nruns: {}", call_text(call), visible(&request.description)));
+            terminal::note(&request.question(&call_text(call)));
             match self.consent(&call.name)? {
                 Consent::Yes => {}
                 Consent::Always => self.tools.allow(&call.name),

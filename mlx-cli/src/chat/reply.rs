@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use mlx_core::Error;
 use mlx_core::chat::{self, ChatSession, ContextFill};
-use mlx_core::engine::{FinishReason, TokenOutput};
+use mlx_core::engine::{FinishReason, Finished, TokenOutput};
 
 use super::style::styled;
 use super::{Chat, Colors, Screen};
@@ -71,11 +71,8 @@ impl Chat {
         self.last = answer.tokens;
         self.last_options = Some(self.session.options().clone());
         self.save_session()?;
-        if self.stats == StatsLevel::Short
-            && !has_calls
-            && let Ok(ContextFill { used, context, .. }) = self.session.fill()
-        {
-            let line = format!("{status}, context {} of {}", thousands(used), thousands(context));
+        if self.stats == StatsLevel::Short && !has_calls {
+            let line = status + &self.context_note(&answer.finished);
             terminal::note_styled(&if self.colors { styled("\x1b[2m", &line) } else { line });
         }
         failure.map_or(Ok(()), Err)
@@ -103,6 +100,16 @@ impl Chat {
                 format!("(stopped: the context of {context} tokens is full)")
             }
         }
+    }
+
+    /// Returns how full the context is, or nothing if this answer filled it: then the next prompt drops messages.
+    fn context_note(&self, finished: &Finished) -> String {
+        let context = self.session.engine().spec().context_length;
+        let Ok(ContextFill { used, .. }) = self.session.fill() else { return String::new() };
+        if finished.usage.prompt_tokens + finished.usage.completion_tokens >= context {
+            return String::new();
+        }
+        format!(", context {} of {}", thousands(used), thousands(context))
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use chat_format::{Part, Tool, ToolCall, Tools};
+use mlx_options::visible;
 use serde_json::Value;
 
 use crate::exit_code::Failure;
@@ -32,8 +33,19 @@ pub(super) struct Toolbox {
 /// A valid call.
 pub(super) struct Request {
     action: Action,
-    /// The command, or the tool of a server with all arguments, as shown to the user.
-    pub(super) description: String,
+    /// The command, or the tool of a server with all arguments.
+    description: String,
+}
+
+impl Request {
+    /// Returns what the user approves: the tool of a server with all arguments, or the call of the model and the command that it runs.
+    pub(super) fn question(&self, call: &str) -> String {
+        let description = visible(&self.description);
+        match self.action {
+            Action::Run(..) => format!("{call}\nruns: {description}"),
+            Action::Call(..) => format!("call {description}"),
+        }
+    }
 }
 
 /// The work of a call.
@@ -170,7 +182,7 @@ impl Toolbox {
         let arguments: serde_json::Map<String, Value> =
             serde_json::from_str(text).map_err(|_| "its arguments are not a JSON object".to_owned())?;
         let json = Value::Object(arguments.clone());
-        let description = format!("{} of the MCP server {} with {json}", tool.tool.name, tool.server.label());
+        let description = format!("{} of the MCP server {} {json}", tool.tool.name, tool.server.label());
         Ok(Request { action: Action::Call(index, arguments), description })
     }
 

@@ -72,7 +72,10 @@ impl Servers {
         for (server, tools) in &self.set.servers {
             match tools {
                 Err(reason) => lines.push(reason.clone()),
-                Ok(count) => lines.push(format!("{}: {count} tools ({})", server.label(), server.address())),
+                Ok(count) => {
+                    let tools = if *count == 1 { "tool" } else { "tools" };
+                    lines.push(format!("{}: {count} {tools} ({})", server.label(), server.address()));
+                }
             }
             let own = self.tools().iter().filter(|tool| Arc::ptr_eq(&tool.server, server));
             lines.extend(own.map(|tool| format!("  {}", line(tool))));
@@ -107,10 +110,11 @@ impl Servers {
     }
 }
 
-/// Describes a tool on one line.
+/// Describes a tool by its name and the first sentence of its description, which may be a page long.
 pub(super) fn line(tool: &NamedTool) -> String {
     let first = tool.tool.description.lines().next().unwrap_or_default();
-    format!("{}: {}", tool.name, mlx_options::visible(first))
+    let sentence = first.find(". ").map_or(first, |end| &first[..=end]);
+    format!("{}: {}", tool.name, mlx_options::visible(sentence))
 }
 
 fn text(text: String) -> Vec<Part> {
