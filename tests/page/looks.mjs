@@ -90,6 +90,20 @@ export const looks = {
       "the panel is in view, above the footer: " + JSON.stringify(places),
     );
     await look(trial, page, "tokens");
+    await page.setViewportSize({ width: 390, height: 844 });
+    await page.locator("article:last-child .panel").scrollIntoViewIfNeeded();
+    await page.click("#menu");
+    const menus = [];
+    for (const visibility of ["visible", "hidden"]) {
+      await page.locator("article:last-child .panel").evaluate((it, value) => {
+        it.style.visibility = value;
+      }, visibility);
+      menus.push(await page.locator("#nav").screenshot());
+    }
+    assert.ok(menus[0].equals(menus[1]), "the menu is above the panel");
+    await page.locator("article:last-child .panel").evaluate((it) => it.removeAttribute("style"));
+    await page.click("#menu");
+    await page.setViewportSize({ width: 1280, height: 800 });
     await page.getByRole("button", { name: "Text", exact: true }).click();
     await page.getByRole("button", { name: "Edit this answer" }).last().click();
     await look(trial, page, "editor");

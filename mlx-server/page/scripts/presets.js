@@ -14,7 +14,7 @@ function showPresets(selected = "") {
   const option = (value, text) => el("option", { value, textContent: text });
   const names = Object.keys(presets()).sort();
   $("preset").replaceChildren(
-    option("", names.length ? "choose" : "none stored"),
+    option("", names.length ? "choose" : "none"),
     ...names.map((it) => option(it, it)),
   );
   $("preset").value = names.includes(selected) ? selected : "";
