@@ -1,5 +1,8 @@
 //! `mlx ask`: the guide answers one question about this program and admits when it is unsure.
 
+#[cfg(test)]
+mod answers;
+
 use std::io::{IsTerminal, stdin};
 
 use clap::Args;
