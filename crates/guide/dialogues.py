@@ -26,6 +26,8 @@ class Block:
     after: list = field(default_factory=list)
     extra: dict = field(default_factory=dict)
     kind: str = ""
+    # How often one pass over the corpus has each phrasing. A continued training raises it for blocks that the model does not know.
+    copies: int = 1
 
 
 @dataclass
@@ -117,10 +119,10 @@ class Corpus:
         for block in self.intents:
             for question in block.questions:
                 # Blocks with slots come twice, with different words.
-                for _ in range(2 if "{" in question else 1):
+                for _ in range((2 if "{" in question else 1) * block.copies):
                     made.append(([(self.vary(question, block, rng), rng.choice(block.answers))], False))
             for kind, answer in block.extra.items():
-                for _ in range(2):
+                for _ in range(2 * block.copies):
                     made.append(([self.say(block, rng), (self.say(self.kinds[kind], rng)[0], answer)], False))
         for block in self.seconds:
             for question in block.questions:

@@ -9,6 +9,7 @@ import argparse
 import itertools
 import json
 import math
+import random
 import time
 from collections import Counter
 from pathlib import Path
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 import doubt
 import model as network
 import tokenizer as tokens
-from dialogues import Corpus
+from dialogues import Case, Corpus
 
 HERE = Path(__file__).resolve().parent
 SEED = 20
@@ -30,6 +31,8 @@ LENGTHS = (256, 512, 256, 1024)
 TOKENS_PER_STEP = 2048
 RATE, CONTINUED_RATE, LAST_RATE, WARM_UP, DECAY, CLIP = 2e-3, 8e-4, 1e-4, 150, 0.05, 1.0
 QUESTION_WEIGHT = 0.1
+# A continued training repeats the blocks that the model does not know yet.
+COPIES_OF_UNKNOWN = 4
 LONGEST_ANSWER = 200
 BATCH = 64
 
@@ -51,9 +54,10 @@ def rows(corpus, tokenizer, seed):
 
 
 def rate(step, steps, peak):
-    if step < WARM_UP:
-        return peak * (step + 1) / WARM_UP
-    done = (step - WARM_UP) / max(1, steps - WARM_UP)
+    warm_up = min(WARM_UP, steps // 5)
+    if step < warm_up:
+        return peak * (step + 1) / warm_up
+    done = (step - warm_up) / max(1, steps - warm_up)
     return LAST_RATE + (peak - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * done))
 
 
@@ -86,28 +90,44 @@ def train(model, corpus, tokenizer, steps, peak, seed):
             recent.clear()
 
 
-def evaluate(corpus, folder, limit):
-    """Answers the held-out cases greedily with the exported files. An answer is right if it equals a right answer."""
-    model, tokenizer = network.load(folder), tokens.load(folder)
+def answers(model, tokenizer, cases):
+    """Answers cases greedily. Yields each case with its answer and the probability of the answer's least likely token."""
     end = tokenizer.token_to_id(tokens.END)
-    cases = corpus.cases()
-    if limit:
-        cases = cases[:: max(1, len(cases) // limit)][:limit]
     prompts = [tokens.encode(tokenizer, [*case.before, (case.question, None)])[0] for case in cases]
     order = sorted(range(len(cases)), key=lambda index: (len(prompts[index]), index))
-    right, asked, wrong, outcomes = Counter(), Counter(), [], []
     for _, group in itertools.groupby(order, key=lambda index: len(prompts[index])):
         group = list(group)
         for batch in (group[at : at + BATCH] for at in range(0, len(group), BATCH)):
-            answers, least = model.greedy([prompts[index] for index in batch], end, LONGEST_ANSWER)
-            for index, ids, likely in zip(batch, answers, least):
-                case, answer = cases[index], tokenizer.decode(ids, skip_special_tokens=True).strip()
-                asked[case.topic] += 1
-                outcomes.append((likely, answer in case.answers))
-                if answer in case.answers:
-                    right[case.topic] += 1
-                else:
-                    wrong.append((case, answer, likely))
+            found = model.greedy([prompts[index] for index in batch], end, LONGEST_ANSWER)
+            for index, ids, likely in zip(batch, *found):
+                yield cases[index], tokenizer.decode(ids, skip_special_tokens=True).strip(), likely
+
+
+def repeat_unknown(corpus, model, tokenizer):
+    """Makes the blocks frequent whose first question the model answers wrongly."""
+    rng = random.Random(SEED)
+    blocks = {corpus.fill(block.questions[0], rng): block for block in corpus.intents}
+    cases = [Case(block.topic, [], question, block.answers) for question, block in blocks.items()]
+    unknown = [blocks[case.question] for case, answer, _ in answers(model, tokenizer, cases) if answer not in case.answers]
+    for block in unknown:
+        block.copies = COPIES_OF_UNKNOWN
+    print(f"{len(unknown)} of {len(cases)} blocks are not known yet", flush=True)
+
+
+def evaluate(corpus, folder, limit):
+    """Answers the held-out cases with the exported files. An answer is right if it equals a right answer."""
+    model, tokenizer = network.load(folder), tokens.load(folder)
+    cases = corpus.cases()
+    if limit:
+        cases = cases[:: max(1, len(cases) // limit)][:limit]
+    right, asked, wrong, outcomes = Counter(), Counter(), [], []
+    for case, answer, likely in answers(model, tokenizer, cases):
+        asked[case.topic] += 1
+        outcomes.append((likely, answer in case.answers))
+        if answer in case.answers:
+            right[case.topic] += 1
+        else:
+            wrong.append((case, answer, likely))
     total, good = sum(asked.values()), sum(right.values())
     rates = {topic: dict(held_out=asked[topic], right=right[topic]) for topic in sorted(asked)}
     report = dict(held_out=total, right=good, rate=round(good / max(1, total), 4), doubt=doubt.report(outcomes), by_topic=rates)
@@ -136,8 +156,9 @@ def main():
         folder.mkdir(parents=True, exist_ok=True)
         torch.manual_seed(SEED)
         if arguments.continued:
-            tokenizer, model = tokens.load(folder), network.load(folder).train()
-            train(model, corpus, tokenizer, arguments.steps, CONTINUED_RATE, SEED + 1)
+            tokenizer, model = tokens.load(folder), network.load(folder)
+            repeat_unknown(corpus, model, tokenizer)
+            train(model.train(), corpus, tokenizer, arguments.steps, CONTINUED_RATE, SEED + 1)
         else:
             tokenizer = tokens.make(corpus.texts(), VOCABULARY, folder)
             model = network.Llama(network.Shape(vocab=tokenizer.get_vocab_size()))

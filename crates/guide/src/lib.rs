@@ -23,7 +23,7 @@ pub const NOTE: &str = "this is the guide, a tiny built-in model that only knows
 
 /// The threshold for the probability of an answer's least likely token. Below it, an answer is wrong as often as it is
 /// right. It is fitted on phrasings that the guide was not trained on; `evaluation.json` has the results.
-pub const CONFIDENCE_THRESHOLD: f32 = 0.85;
+pub const CONFIDENCE_THRESHOLD: f32 = 0.81;
 
 /// Returns true if an answer whose tokens have these log-probabilities is likely to be wrong.
 pub fn is_uncertain(logprobs: impl Iterator<Item = f32>) -> bool {
