@@ -166,8 +166,8 @@ fn a_full_context_has_figures_too() {
     let mut session =
         chat_with(&model_folder("llama-f32"), home.path(), &["--ignore-eos", "--temperature", "0"]);
     type_line(&mut session, "Hello", "the context of 256 tokens is full");
-    // The turn fills the context, so the next message evicts all of it.
-    session.expect(Regex("[0-9]+ tokens, [0-9.]+ tok/s, context 0 of 256")).expect("figures");
+    // The turn fills the context, so the next message evicts all of it, and its size would say nothing.
+    session.expect(Regex(r"[0-9]+ tokens, [0-9.]+ tok/s[^,]*\r\n")).expect("figures");
     type_line(&mut session, "/context", r"0 of 256 tokens \(0 %\), 2 messages, 2 of them no longer seen");
     quit(&mut session);
 }
