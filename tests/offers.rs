@@ -251,6 +251,17 @@ fn a_default_model_is_used_until_another_is_named() {
 }
 
 #[test]
+fn a_list_without_downloads_names_the_default_folder() {
+    let setup = Setup::new();
+    let listed = || text(&setup.run(&["list"], "").stderr);
+    assert!(listed().contains("No models yet. Try: mlx pull "), "{}", listed());
+    let folder = model_folder("llama-f32");
+    let folder = folder.to_str().expect("utf-8");
+    assert!(setup.run(&["default", folder], "").status.success());
+    assert!(listed().contains(&format!("The default model is {folder}")), "{}", listed());
+}
+
+#[test]
 fn a_prompt_without_a_flag_is_followed_by_what_is_piped_in() {
     let setup = Setup::new();
     let greedy = ["--max-tokens", "12", "--temperature", "0", "--json"];

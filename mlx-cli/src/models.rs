@@ -11,7 +11,7 @@ use mlx_hub::{LocalModel, ModelName, Store, Stores};
 use serde_json::{Value, json};
 
 use crate::exit_code::Failure;
-use crate::{starter_models, terminal};
+use crate::{default_file, starter_models, terminal};
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
@@ -45,7 +45,11 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
         return Ok(());
     }
     if rows.is_empty() {
-        terminal::note(&format!("No models yet. Try: mlx pull {}", starter_models::all()[0].name));
+        // A broken file of the default is an error of the commands that use it.
+        terminal::note(&match default_file::read().ok().flatten() {
+            Some(model) => format!("No downloaded models. The default model is {}", model.display()),
+            None => format!("No models yet. Try: mlx pull {}", starter_models::all()[0].name),
+        });
         return Ok(());
     }
     terminal::show(&table(&rows))?;
