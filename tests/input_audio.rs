@@ -1,5 +1,7 @@
 //! Audio towers and prompts with audio equal transformers' results, and audio that cannot be used is rejected by name.
 
+use std::path::Path;
+
 use chat_format::text::NO_PAUSE;
 use chat_format::{Audio, Message, Part, TemplateInput};
 use mlx_core::ModelFolder;
@@ -12,6 +14,7 @@ use mlx_core::weights::WeightPolicy;
 use mlx_tests::input_audio::{MODELS, file, folder, golden, load, noise, question, start};
 use mlx_tests::pictures::{answer, exact, floats, numbers, options, prompt, start_from};
 use mlx_tests::{device, model_folder, tensors};
+use serde_json::Value;
 
 /// Returns the largest difference of two lists.
 fn worst(one: &[f32], other: &[f32]) -> f32 {
@@ -96,16 +99,17 @@ fn towers_are_found_under_the_names_of_mlx_vlm() {
     }
 }
 
-/// The first files have a section for most of config.json, and other names of tensors. Conversions dropped the beginning of the names.
+/// The first files have a section for most of config.json, other names of tensors, and no tokenizer.json. Conversions dropped the beginning
+/// of the names.
 #[test]
 fn the_first_files_of_qwen3_asr_give_the_same_answers() {
     let _turn = device();
     let (source, golden) = (folder("qwen3_asr-f32"), golden("qwen3_asr-f32"));
     for beginning in ["thinker.", ""] {
         let copy = tempfile::tempdir().expect("a folder");
-        for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
-            std::fs::copy(source.join(name), copy.path().join(name)).expect("a copy");
-        }
+        std::fs::copy(source.join("generation_config.json"), copy.path().join("generation_config.json"))
+            .expect("a copy");
+        spell_tokenizer(&source, copy.path());
         let config = std::fs::read_to_string(source.join("config.json")).expect("a config");
         let nested = format!("{{\"model_type\": \"qwen3_asr\", \"thinker_config\": {config}}}");
         std::fs::write(copy.path().join("config.json"), nested).expect("a config");
@@ -125,6 +129,61 @@ fn the_first_files_of_qwen3_asr_give_the_same_answers() {
             assert_eq!(answer(&engine, &prompt, expected.len()).ids(), expected, "{beginning:?}");
         }
     }
+}
+
+/// Conversions of Qwen3-ASR often lack the chat template.
+#[test]
+fn a_recognizer_without_a_chat_template_has_that_of_qwen3_asr() {
+    let source = folder("qwen3_asr-f32");
+    let copy = tempfile::tempdir().expect("a folder");
+    for name in ["config.json", "tokenizer.json", "processor_config.json"] {
+        std::fs::copy(source.join(name), copy.path().join(name)).expect("a copy");
+    }
+    let folder = ModelFolder::open(copy.path()).expect("a folder");
+    let template = folder.template.expect("a template");
+    let audio = Message { parts: vec![Part::Audio(Audio::file(Vec::new()))], ..Message::user("") };
+    let rendered = |messages: Vec<Message>| {
+        let input = TemplateInput { messages, add_generation_prompt: true, ..TemplateInput::default() };
+        template.render(&input).expect("it is rendered")
+    };
+    let end =
+        "<|im_start|>user\n<|audio_start|><|audio_pad|><|audio_end|><|im_end|>\n<|im_start|>assistant\n";
+    assert_eq!(rendered(vec![audio.clone()]), format!("<|im_start|>system\n<|im_end|>\n{end}"));
+    let with_context = rendered(vec![Message::system("MLX, Metal"), audio]);
+    assert_eq!(with_context, format!("<|im_start|>system\nMLX, Metal<|im_end|>\n{end}"));
+}
+
+/// Its files have the same model_type as those of a recognizer.
+#[test]
+fn the_aligner_of_qwen3_asr_is_refused_by_name() {
+    let config = std::fs::read_to_string(folder("qwen3_asr-f32").join("config.json")).expect("a config");
+    let mut thinker: Value = serde_json::from_str(&config).expect("json");
+    thinker["model_type"] = "qwen3_forced_aligner".into();
+    let config = serde_json::json!({"model_type": "qwen3_asr", "thinker_config": thinker});
+    let copy = tempfile::tempdir().expect("a folder");
+    std::fs::write(copy.path().join("config.json"), config.to_string()).expect("a config");
+    let error = mlx_core::Abilities::of(copy.path()).expect_err("it must be refused").to_string();
+    assert!(error.contains("model_type is qwen3_forced_aligner"), "{error}");
+}
+
+/// Writes tokenizer.json as vocab.json, merges.txt and the added tokens of `tokenizer_config.json`.
+fn spell_tokenizer(source: &Path, copy: &Path) {
+    let read = |name: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(source.join(name)).expect("a file")).expect("json")
+    };
+    let (tokenizer, mut config) = (read("tokenizer.json"), read("tokenizer_config.json"));
+    let merges = tokenizer["model"]["merges"].as_array().expect("merges").iter();
+    let merges: Vec<String> = merges
+        .map(|pair| format!("{} {}\n", pair[0].as_str().expect("text"), pair[1].as_str().expect("text")))
+        .collect();
+    let added = tokenizer["added_tokens"].as_array().expect("tokens").iter();
+    config["tokenizer_class"] = "Qwen2Tokenizer".into();
+    config["added_tokens_decoder"] =
+        added.map(|token| (token["id"].to_string(), token.clone())).collect::<serde_json::Map<_, _>>().into();
+    let write = |name: &str, text: &str| std::fs::write(copy.join(name), text).expect("writes");
+    write("vocab.json", &tokenizer["model"]["vocab"].to_string());
+    write("merges.txt", &merges.concat());
+    write("tokenizer_config.json", &config.to_string());
 }
 
 /// Returns the f32 bytes with the second axis moved to the end.

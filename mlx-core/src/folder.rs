@@ -6,6 +6,7 @@ use std::sync::Arc;
 use chat_format::text::Tokenizer;
 use chat_format::{CallFormat, ChatTemplate, OutputFormat, ToolSupport};
 use mlx_files::Warnings;
+use serde_json::Map;
 
 use crate::abilities::Abilities;
 use crate::config::Fields;
@@ -17,7 +18,7 @@ use crate::model_name::display_name;
 use crate::processor::{AudioProcessor, NoMedia, Processor};
 use crate::sampling::{SamplingOptions, TokenTable};
 use crate::sentence_transformers::{TextEmbedding, lowercases};
-use crate::speech::SpeechTokens;
+use crate::speech::{QWEN3_ASR_TEMPLATE, SpeechTokens};
 
 /// The tokenizer, chat template and defaults of a Hugging Face folder.
 pub struct ModelFolder {
@@ -66,7 +67,8 @@ impl ModelFolder {
         let ends = generation.as_ref().map_or_else(|| Ok(Vec::new()), |it| it.token_ids("eos_token_id"));
         let ends = warnings.or_default(ends, "its end tokens are ignored");
         let end_tokens = end_tokens(&config, ends, &tokenizer)?;
-        let template = ChatTemplate::load(path)?;
+        let audio = AudioProcessor::load(path, &tokenizer);
+        let template = template(path, audio.as_ref().is_ok_and(AudioProcessor::transcribes))?;
         let architecture = Architecture::read(&config).ok().map(|(_, architecture)| architecture);
         let is_encoder = matches!(architecture, Some(Architecture::Encoder(_)));
         let embedding = TextEmbedding::read(path, &tokenizer, is_encoder).map_err(|error| error.to_string());
@@ -86,7 +88,7 @@ impl ModelFolder {
             format: OutputFormat::detect(template.as_ref(), &tokenizer),
             tools: ToolSupport::detect(template.as_ref(), &tokenizer, None),
             images: Processor::load(path, &tokenizer),
-            audio: AudioProcessor::load(path, &tokenizer),
+            audio,
             embedding,
             cross_encoder,
             speech,
@@ -146,6 +148,14 @@ impl ModelFolder {
     /// The display name of the model: its name in its store, else the name of the folder, or of the GGUF file without its suffix.
     pub fn name(&self) -> String {
         display_name(&self.path)
+    }
+}
+
+/// Returns the chat template. Conversions of Qwen3-ASR often lack it, but prompts have the same form for all its sizes.
+fn template(folder: &Path, is_qwen3_asr: bool) -> Result<Option<ChatTemplate>> {
+    match ChatTemplate::load(folder)? {
+        None if is_qwen3_asr => Ok(Some(ChatTemplate::from_source(QWEN3_ASR_TEMPLATE, Map::new())?)),
+        template => Ok(template),
     }
 }
 

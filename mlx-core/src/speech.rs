@@ -26,3 +26,6 @@ pub(crate) use tokens::TIMESTAMPS_PER_SECOND;
 pub(crate) use transcript_reader::{TranscriptReader, answer_in};
 pub use window::{FallbackThresholds, SpeechWindow, WindowResult};
 pub(crate) use words::{TimedWord, WordTokens, merge_punctuation, split_words};
+
+/// The chat template of Qwen3-ASR: the context of a recording is the system message, which is always there.
+pub(crate) const QWEN3_ASR_TEMPLATE: &str = include_str!("speech/qwen3_asr.jinja");

@@ -9,7 +9,7 @@ use mlx_tests::golden_folder;
 use mlx_tests::hub::Hub;
 use serde_json::{Value, json};
 
-use super::{Setup, failed, stdout, succeeded};
+use super::{Setup, failed, stderr, stdout, succeeded};
 
 /// Returns the names of the files in the snapshot.
 fn fetched(setup: &Setup) -> BTreeSet<String> {
@@ -39,8 +39,14 @@ fn every_file_that_changes_an_answer_is_fetched_and_no_other() {
         "2_Dense/config.json",
         "2_Dense/model.safetensors",
     ];
-    let others =
-        ["2_Dense/pytorch_model.bin", "onnx/config.json", "model-00001-of-00002.safetensors", "vocab.txt"];
+    let others = [
+        "2_Dense/pytorch_model.bin",
+        "onnx/config.json",
+        "model-00001-of-00002.safetensors",
+        "vocab.txt",
+        "vocab.json",
+        "merges.txt",
+    ];
     for file in own.iter().chain(&others) {
         setup.hub.behave().files.insert((*file).to_owned(), b"{}".to_vec());
     }
@@ -51,6 +57,24 @@ fn every_file_that_changes_an_answer_is_fetched_and_no_other() {
     );
     assert_eq!(fetched(&setup), expected);
     assert_eq!(std::fs::read(setup.snapshot().join("2_Dense/model.safetensors")).expect("a file"), b"{}");
+    succeeded(&setup.offline(&["pull", "org/tiny"]));
+}
+
+/// Conversions of Qwen3-ASR have no tokenizer.json.
+#[test]
+fn a_vocabulary_with_merges_is_fetched_instead_of_a_tokenizer() {
+    let setup = Setup::with("llama-f32");
+    {
+        let mut hub = setup.hub.behave();
+        hub.files.remove("tokenizer.json").expect("the fixture has one");
+        hub.files.insert("vocab.json".to_owned(), b"{\"a\": 0}".to_vec());
+    }
+    let lacks_tokenizer = || stderr(&setup.pull()).contains("it has no tokenizer.json on the Hub");
+    assert!(lacks_tokenizer());
+    setup.hub.behave().files.insert("merges.txt".to_owned(), Vec::new());
+    assert!(!lacks_tokenizer());
+    let fetched = fetched(&setup);
+    assert!(fetched.contains("vocab.json") && fetched.contains("merges.txt"), "{fetched:?}");
     succeeded(&setup.offline(&["pull", "org/tiny"]));
 }
 

@@ -23,6 +23,7 @@ mod token_bytes;
 mod token_index;
 pub mod tokenizer;
 mod truncation_side;
+mod vocabulary;
 mod word_piece_class;
 mod words;
 

@@ -3,15 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use mlx_files::rough_size;
-use mlx_hub::{Cache, Error, HubName, Result};
+use mlx_hub::{Cache, Error, HubName, Result, TOKENIZER, VOCABULARY};
 
 use super::client::Client;
 use super::fetch::Fetch;
 use super::plan::Plan;
 use super::progress::Progress;
-
-/// The file without which a model cannot be run.
-const TOKENIZER: &str = "tokenizer.json";
 
 /// A model on the Hub, ready to download.
 pub struct Download {
@@ -76,7 +73,8 @@ impl Download {
 
     /// Returns true if the model needs a tokenizer, and neither the Hub nor the lender of its config has one.
     pub fn lacks_tokenizer(&self) -> bool {
-        self.plan.gguf.is_none() && !self.plan.has(TOKENIZER)
+        let has = |file: &str| self.plan.has(file);
+        self.plan.gguf.is_none() && !has(TOKENIZER) && !VOCABULARY.into_iter().all(has)
     }
 
     /// Rejects a download that does not fit on the disk. If the system does not report the free space, any size is allowed.

@@ -3,13 +3,10 @@
 use std::path::Path;
 
 use mlx_files::{Fields, object, tokenizer_lender};
-use mlx_hub::{ModelName, Result};
+use mlx_hub::{ModelName, Result, TOKENIZER};
 
 use super::client::Client;
 use super::listing::{HubFile, Listing};
-
-/// The file to borrow.
-const TOKENIZER: &str = "tokenizer.json";
 
 /// A model on the Hub that lends its tokenizer.
 pub(crate) struct Lender {

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use mlx_files::weight_files;
-use mlx_hub::{Error, GgufModel, Result};
+use mlx_hub::{Error, GgufModel, Result, TOKENIZER, VOCABULARY};
 use mlx_hub::{affects_output, choose_gguf, gguf_models};
 use serde::Deserialize;
 
@@ -63,10 +63,12 @@ impl Listing {
             return Err(client.error(format!("the Hub sent an invalid commit: {:?}", answer.sha)));
         }
         let gguf = chosen_gguf(&answer, file).map_err(|reason| client.error(reason))?;
+        let has_tokenizer = answer.siblings.iter().any(|sibling| sibling.rfilename == TOKENIZER);
+        let is_vocabulary = |path: &str| !has_tokenizer && VOCABULARY.contains(&path);
         // Other files are not downloaded, so their names need no validation.
         let needed = |path: &str| match &gguf {
             Some(model) => model.files.iter().any(|file| file == Path::new(path)),
-            None => affects_output(path) || is_weights(path),
+            None => affects_output(path) || is_vocabulary(path) || is_weights(path),
         };
         let siblings = answer.siblings.into_iter().filter(|sibling| needed(&sibling.rfilename));
         let files = siblings.map(|sibling| sibling.complete(client, &answer.sha)).collect::<Result<_>>()?;
@@ -165,7 +167,8 @@ impl HubFile {
     }
 }
 
-fn is_weights(path: &str) -> bool {
+/// Returns true for weights, including those of a file that the model may not need.
+pub(crate) fn is_weights(path: &str) -> bool {
     let is_safetensors = !path.contains('/')
         && Path::new(path).extension().is_some_and(|extension| extension == "safetensors");
     is_safetensors || weight_files::SINGLES.contains(&path)

@@ -4,12 +4,11 @@
 use std::fs;
 
 use mlx_files::weight_files;
-use mlx_hub::{Error, GgufModel, Result};
-use mlx_hub::{Repo, affects_output};
+use mlx_hub::{Error, GgufModel, Repo, Result};
 
 use super::client::Client;
 use super::lender::Lender;
-use super::listing::{HubFile, Listing};
+use super::listing::{HubFile, Listing, is_weights};
 
 /// The files of one commit that a download fetches.
 pub(crate) struct Plan {
@@ -44,7 +43,7 @@ impl Plan {
         }
         let lender = Lender::find(client, &listing)?;
         let Listing { commit, mut files, gguf } = listing;
-        files.retain(|file| affects_output(&file.path));
+        files.retain(|file| !is_weights(&file.path));
         Ok(Self { commit, described: files, weights, lender, gguf })
     }
 

@@ -34,7 +34,7 @@ pub use gguf_files::{GgufModel, choose_gguf, gguf_models, gguf_name, has_gguf_ex
 pub use list::CachedModel;
 pub use local_model::{LocalModel, Revision, Store};
 pub use local_name::HubName;
-pub use model_files::{affects_output, missing};
+pub use model_files::{TOKENIZER, VOCABULARY, affects_output, missing};
 pub use name::ModelName;
 pub use ollama_names::model_for_ollama;
 pub use repo::Repo;

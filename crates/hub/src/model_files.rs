@@ -7,7 +7,13 @@ use mlx_files::weight_files;
 use crate::error::Result;
 
 /// Files that every model requires.
-const MANDATORY: [&str; 2] = ["config.json", "tokenizer.json"];
+const MANDATORY: [&str; 2] = ["config.json", TOKENIZER];
+
+/// The tokenizer of a model.
+pub const TOKENIZER: &str = "tokenizer.json";
+
+/// The tokenizer of a model without [`TOKENIZER`]: its vocabulary, and the merges of byte-pair encoding.
+pub const VOCABULARY: [&str; 2] = ["vocab.json", "merges.txt"];
 
 /// Files in the top folder of a model that affect answers, besides `tokenizer*.json` and `sentence_*_config.json`.
 const TOP_LEVEL_FILES: [&str; 13] = [
@@ -30,7 +36,7 @@ const TOP_LEVEL_FILES: [&str; 13] = [
 ];
 
 /// Returns true for a file that affects answers, except the model's own weights. `file` is its path in the model's
-/// folder, with `/`. Downloads fetch exactly these files and the weights.
+/// folder, with `/`. Downloads fetch exactly these files, the weights, and [`VOCABULARY`] if there is no [`TOKENIZER`].
 pub fn affects_output(file: &str) -> bool {
     match file.split_once('/') {
         None => TOP_LEVEL_FILES.contains(&file) || is_named_config(file),
@@ -70,7 +76,9 @@ fn ends_in(file: &str, extension: &str) -> bool {
 pub fn missing(folder: &Path) -> Result<Vec<String>> {
     let mut files = MANDATORY.map(str::to_owned).to_vec();
     files.extend(weight_files::files(folder)?);
-    files.retain(|file| !folder.join(file).is_file());
+    let has = |file: &str| folder.join(file).is_file();
+    let is_replaced = |file: &str| file == TOKENIZER && VOCABULARY.into_iter().all(has);
+    files.retain(|file| !has(file) && !is_replaced(file));
     Ok(files)
 }
 
@@ -139,5 +147,15 @@ mod tests {
         std::fs::write(folder.path().join(weight_files::INDEX), index).expect("writes");
         std::fs::write(folder.path().join("two.safetensors"), "").expect("writes");
         assert_eq!(missing(), ["config.json", "tokenizer.json", "one.safetensors"]);
+    }
+
+    #[test]
+    fn a_vocabulary_with_its_merges_replaces_the_tokenizer() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let lacks_tokenizer = || missing(folder.path()).expect("readable").contains(&TOKENIZER.to_owned());
+        std::fs::write(folder.path().join("vocab.json"), "{}").expect("writes");
+        assert!(lacks_tokenizer());
+        std::fs::write(folder.path().join("merges.txt"), "").expect("writes");
+        assert!(!lacks_tokenizer());
     }
 }

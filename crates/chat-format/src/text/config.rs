@@ -25,8 +25,10 @@ pub(crate) struct TokenizerConfig {
     /// Special tokens by name, such as `bos_token`, and `additional_special_tokens` as a list. They are variables in
     /// templates.
     pub(crate) special_tokens: Map<String, Value>,
-    /// The tokens of `added_tokens_decoder`, sorted by id. They replace those of tokenizer.json.
-    pub(crate) added_tokens: Vec<AddedToken>,
+    /// The `tokenizer_class`.
+    pub(super) class: Option<String>,
+    /// The tokens of `added_tokens_decoder` and their ids, sorted by id. They replace those of tokenizer.json.
+    pub(super) added_tokens: Vec<(u64, AddedToken)>,
     /// The other named special tokens. If tokenizer.json also has one, its properties come from there.
     pub(crate) named_tokens: Vec<AddedToken>,
     /// True if encoding adds the BOS token. `None` uses the setting of tokenizer.json.
@@ -97,14 +99,17 @@ impl TokenizerConfig {
             }
         }
         let mut added_tokens = added_tokens(config)?;
-        named.retain(|token| match added_tokens.iter_mut().find(|added| added.content == token.content) {
-            Some(added) => {
-                added.special = true;
-                false
+        named.retain(|token| {
+            match added_tokens.iter_mut().find(|(_, added)| added.content == token.content) {
+                Some((_, added)) => {
+                    added.special = true;
+                    false
+                }
+                None => true,
             }
-            None => true,
         });
         Ok(Self {
+            class: config.get("tokenizer_class").and_then(Value::as_str).map(str::to_owned),
             added_tokens,
             named_tokens: named,
             special_tokens,
@@ -151,8 +156,8 @@ fn special_token(fields: &Fields, name: &str) -> Result<Option<AddedToken>> {
     fields.get(name).map(|value| as_special(value).ok_or_else(wrong)).transpose()
 }
 
-/// Returns the tokens of `added_tokens_decoder`.
-fn added_tokens(config: &Fields) -> Result<Vec<AddedToken>> {
+/// Returns the tokens of `added_tokens_decoder` and their ids.
+fn added_tokens(config: &Fields) -> Result<Vec<(u64, AddedToken)>> {
     let decoder = config.section("added_tokens_decoder")?;
     let mut numbered: Vec<(u64, AddedToken)> = Vec::new();
     for id in decoder.iter().flat_map(Fields::keys) {
@@ -167,7 +172,7 @@ fn added_tokens(config: &Fields) -> Result<Vec<AddedToken>> {
         numbered.push((id.parse().map_err(|_| wrong())?, token.ok_or_else(wrong)?));
     }
     numbered.sort_by_key(|(id, _)| *id);
-    Ok(numbered.into_iter().map(|(_, token)| token).collect())
+    Ok(numbered)
 }
 
 fn added_token(value: &Value, special: bool) -> Option<AddedToken> {
@@ -235,9 +240,12 @@ mod tests {
         assert_eq!(read.special_token("unk_token"), Some("<unk>"));
         assert_eq!(read.special_token("pad_token"), None);
         assert_eq!((read.add_bos, read.add_eos), (Some(true), None));
-        let added: Vec<_> =
-            read.added_tokens.iter().map(|token| (token.content.as_str(), token.special)).collect();
-        assert_eq!(added, [("</s>", true), ("b", false)]);
+        let added: Vec<_> = read
+            .added_tokens
+            .iter()
+            .map(|(id, token)| (*id, token.content.as_str(), token.special))
+            .collect();
+        assert_eq!(added, [(9, "</s>", true), (10, "b", false)]);
         let named: Vec<_> = read.named_tokens.iter().map(|token| token.content.as_str()).collect();
         assert_eq!(named, ["<s>", "<unk>"]);
     }

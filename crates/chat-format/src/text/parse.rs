@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use mlx_files::TokenizerParts;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use tokenizers::models::bpe::BPE;
 use tokenizers::{
     AddedToken, DecoderWrapper, Model, ModelWrapper, NormalizerWrapper, PostProcessorWrapper,
@@ -49,17 +50,23 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Tokenizer> {
 
 /// Builds the tokenizer of a GGUF file. Its vocabulary is not written and parsed as text.
 pub(super) fn build(parts: TokenizerParts) -> Result<Tokenizer> {
-    let mut tokenizer = parse(&serde_json::to_vec(&parts.outline)?)?;
-    let has_words = tokenizer.get_pre_tokenizer().is_some();
     let ids = parts.model.tokens.into_iter().zip(0..);
     let mut model = BPE::new(ids.collect(), parts.model.merges);
     model.fuse_unk = parts.model.unknown.is_some();
     model.unk_token = parts.model.unknown;
     model.byte_fallback = parts.model.byte_fallback;
     model.ignore_merges = parts.model.ignore_merges;
+    let mut tokenizer = with_model(&parts.outline, model)?;
+    tokenizer.add_tokens(serde_json::from_value::<Vec<AddedToken>>(parts.added_tokens)?)?;
+    Ok(tokenizer)
+}
+
+/// Builds a tokenizer from the content of tokenizer.json without tokens, and its model.
+pub(super) fn with_model(outline: &Value, mut model: BPE) -> Result<Tokenizer> {
+    let mut tokenizer = parse(&serde_json::to_vec(outline)?)?;
+    let has_words = tokenizer.get_pre_tokenizer().is_some();
     model.resize_cache(if has_words { CACHED_WORDS } else { 0 });
     tokenizer.with_model(model);
-    tokenizer.add_tokens(serde_json::from_value::<Vec<AddedToken>>(parts.added_tokens)?)?;
     Ok(tokenizer)
 }
 

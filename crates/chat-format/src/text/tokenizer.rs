@@ -21,6 +21,7 @@ use super::size_bound::SizeBound;
 use super::token_bytes::token_bytes;
 use super::token_index::TokenIndex;
 use super::truncation_side::TruncationSide;
+use super::vocabulary;
 use crate::error::{Error, Result};
 
 /// The maximum size of a text in bytes if the tokenizer has a step that does not support chunks.
@@ -56,7 +57,8 @@ struct Shared {
 }
 
 impl Tokenizer {
-    /// Loads tokenizer.json of a model folder, and `tokenizer_config.json` and `special_tokens_map.json` if they exist.
+    /// Loads tokenizer.json of a model folder, or its vocab.json and merges.txt, and `tokenizer_config.json` and `special_tokens_map.json`
+    /// if they exist.
     pub fn load(folder: &Path) -> Result<Self> {
         Self::load_as(folder, false)
     }
@@ -74,8 +76,11 @@ impl Tokenizer {
             let config = config()?;
             return valid(guarded(|| Self::new(build(parts)?, config)));
         }
-        let bytes = mlx_files::read_model_file(&path, u64::MAX)?.ok_or_else(|| missing(folder))?;
-        let config = config()?;
+        let (bytes, config) = (mlx_files::read_model_file(&path, u64::MAX)?, config()?);
+        let Some(bytes) = bytes else {
+            let inner = vocabulary::read(folder, &config)?.ok_or_else(|| missing(folder))?;
+            return valid(guarded(|| Self::new(inner, config)));
+        };
         expect_utf8_json(&path, &bytes)?;
         // The library panics on some invalid files, so check the syntax first and guard the rest.
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes)
@@ -87,7 +92,7 @@ impl Tokenizer {
         let truncation_side = overrides::apply(&mut inner, &config)?;
         let (bos, eos) =
             ["bos_token", "eos_token"].map(|name| config.special_token(name).map(str::to_string)).into();
-        inner.add_tokens(config.added_tokens)?;
+        inner.add_tokens(config.added_tokens.into_iter().map(|(_, token)| token))?;
         let known = inner.get_added_tokens_decoder();
         let named = config.named_tokens.into_iter().map(|token| {
             let own = inner.token_to_id(&token.content).and_then(|id| known.get(&id)).cloned();

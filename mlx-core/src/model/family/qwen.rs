@@ -33,7 +33,13 @@ pub(super) fn qwen3(fields: &Fields) -> Result<DecoderConfig> {
 
 /// The text of Qwen3-ASR, which is Qwen 3 with other defaults.
 pub(super) fn qwen3_asr(fields: &Fields) -> Result<DecoderConfig> {
-    let text = base::text_section(&thinker(fields)?.with_default("tie_word_embeddings", true.into()))?;
+    let fields = thinker(fields)?;
+    if fields.optional_text("model_type")? == Some("qwen3_forced_aligner") {
+        let message =
+            "is qwen3_forced_aligner, which finds the times of known words; for the words, use Qwen3-ASR";
+        return Err(fields.error("model_type", message));
+    }
+    let text = base::text_section(&fields.with_default("tie_word_embeddings", true.into()))?;
     let defaults = [
         ("hidden_size", 2048),
         ("intermediate_size", 6144),
