@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use mlx_files::{Fields, object, tokenizer_lender};
-use mlx_hub::{ModelName, Result, TOKENIZER};
+use mlx_hub::{ModelName, Result, TOKENIZER, VOCABULARY};
 
 use super::client::Client;
 use super::listing::{HubFile, Listing};
@@ -19,7 +19,8 @@ pub(crate) struct Lender {
 impl Lender {
     /// Finds the tokenizer of a model without one. `None` if it has one, or if none is known for its config.
     pub(crate) fn find(client: &Client, listing: &Listing) -> Result<Option<Self>> {
-        if listing.file(TOKENIZER).is_some() || listing.file("config.json").is_none() {
+        let has = |file: &str| listing.file(file).is_some();
+        if has(TOKENIZER) || VOCABULARY.into_iter().all(has) || !has("config.json") {
             return Ok(None);
         }
         let path = Path::new("config.json");

@@ -27,6 +27,8 @@ pub(crate) struct TokenizerConfig {
     pub(crate) special_tokens: Map<String, Value>,
     /// The `tokenizer_class`.
     pub(super) class: Option<String>,
+    /// True to put a space before a text. Only used without tokenizer.json.
+    pub(super) add_prefix_space: bool,
     /// The tokens of `added_tokens_decoder` and their ids, sorted by id. They replace those of tokenizer.json.
     pub(super) added_tokens: Vec<(u64, AddedToken)>,
     /// The other named special tokens. If tokenizer.json also has one, its properties come from there.
@@ -110,6 +112,7 @@ impl TokenizerConfig {
         });
         Ok(Self {
             class: config.get("tokenizer_class").and_then(Value::as_str).map(str::to_owned),
+            add_prefix_space: config.get("add_prefix_space") == Some(&Value::Bool(true)),
             added_tokens,
             named_tokens: named,
             special_tokens,
