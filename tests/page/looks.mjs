@@ -17,12 +17,13 @@ const setDetails = (page, open) =>
   );
 const isInside = (page) => page.evaluate(() => document.documentElement.scrollWidth <= innerWidth);
 
-/** The visible buttons and fields that are smaller than a finger. */
+/** The visible buttons and fields that are smaller than a finger. A box is as large as its label. */
 const small = (page) =>
   page.evaluate(() =>
     [...document.querySelectorAll("button, input, select, summary")]
       .filter((it) => it.checkVisibility() && it.getClientRects().length)
-      .map((it) => [it.getBoundingClientRect(), it.id || it.textContent])
+      .map((it) => [it.type === "checkbox" ? it.labels[0] : it, it.id || it.textContent])
+      .map(([it, name]) => [it.getBoundingClientRect(), name])
       .filter(([box]) => box.height < 44 || box.width < 44)
       .map(([box, name]) => name + " " + box.width + "x" + box.height),
   );

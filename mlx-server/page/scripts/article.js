@@ -14,7 +14,7 @@ function statsText(node) {
     if (reused) out.push(reused + " of " + usage.prompt_tokens + " prompt tokens reused");
   }
   if (node.dropped_messages) out.push(node.dropped_messages + " oldest messages dropped");
-  if (node.seed !== undefined) out.push("seed " + node.seed);
+  if (node.seed !== undefined) out.push("seed\u00a0" + node.seed);
   if (node.exact) out.push(node.exact);
   const end = {
     stopped: "stopped",
