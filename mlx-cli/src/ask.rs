@@ -7,7 +7,7 @@ use std::io::{IsTerminal, stdin};
 
 use clap::Args;
 use mlx_core::chat::ChatSession;
-use mlx_core::engine::{EngineOptions, Engines, RequestOptions, TokenOutput};
+use mlx_core::engine::{Engine, EngineOptions, Engines, RequestOptions, TokenOutput};
 use mlx_guide as guide;
 use mlx_options::DeviceArgs;
 
@@ -56,19 +56,34 @@ pub(crate) fn run(args: &AskArgs) -> Result<(), Failure> {
     terminal::show(&format!("{reply}\n"))
 }
 
-/// Returns the guide's answer to a standalone question. A note precedes answers that are probably wrong. Reuses the guide if `engines` runs it.
+/// Returns the guide's answer to a standalone question. Instead of an answer that is probably wrong, it names the nearest known questions and
+/// answers the first. Reuses the guide if `engines` runs it.
 pub(crate) fn ask(engines: &Engines, question: &str, interrupt: &Interrupt) -> Result<String, Failure> {
     let engine = engines.start(&guide::folder()?, &EngineOptions::single(), |_, _| {})?;
+    let asked = question.trim();
+    let (answer, tokens) = answer_to(&engine, asked, interrupt)?;
+    let Some(doubt) = doubt_note(asked, &tokens) else { return Ok(answer) };
+    match guide::nearest(asked, 1).first() {
+        Some(known) => Ok(format!("{doubt}\n\nTo the first: {}", answer_to(&engine, known, interrupt)?.0)),
+        None => Ok(doubt),
+    }
+}
+
+/// Returns the answer of a new chat, and its tokens.
+fn answer_to(
+    engine: &Engine,
+    question: &str,
+    interrupt: &Interrupt,
+) -> Result<(String, Vec<TokenOutput>), Failure> {
     let options =
         RequestOptions { max_tokens: Some(MAX_TOKENS), logprobs: Some(0), ..RequestOptions::default() };
-    let mut session = ChatSession::new(engine, options);
-    let answer = session.ask(question.trim())?;
+    let mut session = ChatSession::new(engine.clone(), options);
+    let answer = session.ask(question)?;
     let answer = answer::read_chat(answer.canceller(), answer, interrupt, AnswerOutput::Hidden)?;
-    if let Some(failure) = answer.failure() {
-        return Err(failure);
+    match answer.failure() {
+        Some(failure) => Err(failure),
+        None => Ok((answer.text, answer.tokens)),
     }
-    let guess = |doubt| format!("{doubt}\n\nMy guess: {}", answer.text);
-    Ok(doubt_note(question, &answer.tokens).map_or_else(|| answer.text.clone(), guess))
 }
 
 /// Returns a note for an answer of the guide that is probably wrong. It lists the two nearest questions that the guide knows.
