@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use chat_template::guarded;
 use serde_json::{Value, json};
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::{AddedToken, Tokenizer};
@@ -24,10 +25,13 @@ pub(super) fn read(folder: &Path, config: &TokenizerConfig) -> Result<Option<Tok
     let outline = outline(config).map_err(of_config)?;
     let words = ids(&vocabulary, &words)?.into_iter().collect::<Vocab>();
     let pairs = pairs(&lines).map_err(|reason| Error::file(&merges, reason))?;
-    let tokenizer = BPE::builder()
-        .vocab_and_merges(words, pairs)
-        .build()
-        .and_then(|model| with_model(&outline, model))
+    let build = || {
+        let model = BPE::builder().vocab_and_merges(words, pairs).build()?;
+        with_model(&outline, model)
+    };
+    // The library panics on a merge that is longer than any token.
+    let tokenizer = guarded(build)
+        .unwrap_or_else(|| Err("a merge gives no token".into()))
         .map_err(|error| Error::file(&merges, format!("does not fit vocab.json: {error}")))?;
     let added = added_tokens(folder, config)?;
     with_added_tokens(tokenizer, added, &config.named_tokens).map(Some).map_err(of_config)
@@ -194,7 +198,9 @@ mod tests {
             error(MERGES, &config("Qwen2Tokenizer", "20")).contains("the id 20; with vocab.json it is 14")
         );
         assert!(error("h e\nh e l\n", &qwen).contains("merges.txt: line 2 is \"h e l\""));
-        assert!(error("h x\n", &qwen).contains("merges.txt: does not fit vocab.json"));
+        for merges in ["h x\n", "hell hell\n"] {
+            assert!(error(merges, &qwen).contains("merges.txt: does not fit vocab.json"));
+        }
     }
 
     proptest::proptest! {
