@@ -8,7 +8,7 @@ use mlx_core::engine::EngineOptions;
 use mlx_core::model::AudioTower;
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::device;
-use mlx_tests::input_audio::{MODELS, file, folder, golden};
+use mlx_tests::input_audio::{MODELS, copy_as_first_published, copy_as_mlx, file, folder, golden};
 use mlx_tests::pictures::{answer, numbers, prompt, start_from};
 use mlx_tests::tensors;
 
@@ -52,5 +52,37 @@ fn an_audio_tower_stays_in_floats_where_its_text_is_quantized() {
             host::<f32>(&features).expect("numbers").to_vec()
         });
         assert!(ours == theirs, "{model}: the towers differ");
+    }
+}
+
+/// Kernels of MLX's tools have three rows where those of pictures have three colors.
+#[test]
+fn a_tower_in_the_form_of_mlx_stays_the_same() {
+    let _turn = device();
+    for model in MODELS {
+        let [source, target] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        copy_as_mlx(model, source.path());
+        run(source.path(), target.path(), &PLAIN).expect("it converts");
+        let [before, after] = [&source, &target].map(|folder| {
+            let tensors = tensors::read(&folder.path().join("model.safetensors"));
+            let of_tower = tensors.into_iter().filter(|(name, _)| name.starts_with("audio_tower."));
+            of_tower.collect::<Vec<_>>()
+        });
+        assert!(before == after, "{model}");
+        assert_eq!(before.is_empty(), model.contains("unified"));
+    }
+}
+
+#[test]
+fn the_first_files_of_qwen3_asr_are_converted() {
+    let _turn = device();
+    let [source, target] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+    copy_as_first_published("thinker.", source.path());
+    run(source.path(), target.path(), &PLAIN).expect("it converts");
+    let (engine, golden) = (start_from(target.path(), &EngineOptions::default()), golden("qwen3_asr-f32"));
+    for case in &golden.cases {
+        let prompt = prompt(&engine, golden.messages(case));
+        let expected = numbers::<u32>(&case["tokens"]);
+        assert_eq!(answer(&engine, &prompt, expected.len()).ids(), expected);
     }
 }

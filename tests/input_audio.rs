@@ -1,7 +1,5 @@
 //! Audio towers and prompts with audio equal transformers' results, and audio that cannot be used is rejected by name.
 
-use std::path::Path;
-
 use chat_format::text::NO_PAUSE;
 use chat_format::{Audio, Message, Part, TemplateInput};
 use mlx_core::ModelFolder;
@@ -11,7 +9,9 @@ use mlx_core::chat::chat_prompt;
 use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::model::AudioTower;
 use mlx_core::weights::WeightPolicy;
-use mlx_tests::input_audio::{MODELS, file, folder, golden, load, noise, question, start};
+use mlx_tests::input_audio::{
+    MODELS, copy_as_first_published, copy_as_mlx, file, folder, golden, load, noise, question, start,
+};
 use mlx_tests::pictures::{answer, exact, floats, numbers, options, prompt, start_from};
 use mlx_tests::{device, model_folder, tensors};
 use serde_json::Value;
@@ -79,15 +79,7 @@ fn towers_are_found_under_the_names_of_mlx_vlm() {
     let _turn = device();
     for model in MODELS {
         let copy = tempfile::tempdir().expect("a folder");
-        std::fs::copy(folder(model).join("config.json"), copy.path().join("config.json")).expect("a copy");
-        let tensors = tensors::read(&folder(model).join("model.safetensors"));
-        let renamed = tensors.into_iter().map(|(name, (dtype, shape, bytes))| {
-            let (shape, bytes) =
-                if name.contains("conv") && shape.len() > 2 { last(&shape, &bytes) } else { (shape, bytes) };
-            let name = name.strip_prefix("model.").unwrap_or(&name).to_owned();
-            (name, (dtype, shape, bytes))
-        });
-        tensors::write(&copy.path().join("model.safetensors"), &renamed.collect());
+        copy_as_mlx(model, copy.path());
         let policy = WeightPolicy::new(Backend::CPU, false);
         let moved = AudioTower::load(copy.path(), policy, &mut |_, _| {}).expect("it loads");
         let processor = ModelFolder::open(&folder(model)).expect("a folder").audio.expect("it hears");
@@ -104,24 +96,10 @@ fn towers_are_found_under_the_names_of_mlx_vlm() {
 #[test]
 fn the_first_files_of_qwen3_asr_give_the_same_answers() {
     let _turn = device();
-    let (source, golden) = (folder("qwen3_asr-f32"), golden("qwen3_asr-f32"));
+    let golden = golden("qwen3_asr-f32");
     for beginning in ["thinker.", ""] {
         let copy = tempfile::tempdir().expect("a folder");
-        std::fs::copy(source.join("generation_config.json"), copy.path().join("generation_config.json"))
-            .expect("a copy");
-        spell_tokenizer(&source, copy.path());
-        let config = std::fs::read_to_string(source.join("config.json")).expect("a config");
-        let nested = format!("{{\"model_type\": \"qwen3_asr\", \"thinker_config\": {config}}}");
-        std::fs::write(copy.path().join("config.json"), nested).expect("a config");
-        let tensors = tensors::read(&source.join("model.safetensors"));
-        let renamed = tensors.into_iter().map(|(name, tensor)| {
-            let name = name
-                .replacen("model.language_model.", "model.", 1)
-                .replacen("model.audio_tower.", "audio_tower.", 1)
-                .replacen("model.multi_modal_projector.linear_", "audio_tower.proj", 1);
-            (format!("{beginning}{name}"), tensor)
-        });
-        tensors::write(&copy.path().join("model.safetensors"), &renamed.collect());
+        copy_as_first_published(beginning, copy.path());
         let engine = start_from(copy.path(), &EngineOptions::default());
         for case in &golden.cases {
             let prompt = prompt(&engine, golden.messages(case));
@@ -164,36 +142,6 @@ fn the_aligner_of_qwen3_asr_is_refused_by_name() {
     std::fs::write(copy.path().join("config.json"), config.to_string()).expect("a config");
     let error = mlx_core::Abilities::of(copy.path()).expect_err("it must be refused").to_string();
     assert!(error.contains("model_type is qwen3_forced_aligner"), "{error}");
-}
-
-/// Writes tokenizer.json as vocab.json, merges.txt and the added tokens of `tokenizer_config.json`.
-fn spell_tokenizer(source: &Path, copy: &Path) {
-    let read = |name: &str| -> Value {
-        serde_json::from_slice(&std::fs::read(source.join(name)).expect("a file")).expect("json")
-    };
-    let (tokenizer, mut config) = (read("tokenizer.json"), read("tokenizer_config.json"));
-    let merges = tokenizer["model"]["merges"].as_array().expect("merges").iter();
-    let merges: Vec<String> = merges
-        .map(|pair| format!("{} {}\n", pair[0].as_str().expect("text"), pair[1].as_str().expect("text")))
-        .collect();
-    let added = tokenizer["added_tokens"].as_array().expect("tokens").iter();
-    config["tokenizer_class"] = "Qwen2Tokenizer".into();
-    config["added_tokens_decoder"] =
-        added.map(|token| (token["id"].to_string(), token.clone())).collect::<serde_json::Map<_, _>>().into();
-    let write = |name: &str, text: &str| std::fs::write(copy.join(name), text).expect("writes");
-    write("vocab.json", &tokenizer["model"]["vocab"].to_string());
-    write("merges.txt", &merges.concat());
-    write("tokenizer_config.json", &config.to_string());
-}
-
-/// Returns the f32 bytes with the second axis moved to the end.
-fn last(shape: &[usize], bytes: &[u8]) -> (Vec<usize>, Vec<u8>) {
-    let (outer, channels, inner) = (shape[0], shape[1], shape[2..].iter().product::<usize>());
-    let places = (0..outer)
-        .flat_map(|row| (0..inner).flat_map(move |at| (0..channels).map(move |channel| (row, channel, at))));
-    let starts = places.map(|(row, channel, at)| 4 * ((row * channels + channel) * inner + at));
-    let moved = starts.flat_map(|start| bytes[start..start + 4].to_vec()).collect();
-    ([&shape[..1], &shape[2..], &[channels]].concat(), moved)
 }
 
 #[test]

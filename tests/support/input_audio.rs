@@ -1,6 +1,6 @@
 //! Tiny checkpoints that hear, transformers' results for prompts with audio, and questions about clips.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use chat_format::{Audio, Image, Message, Part};
 use mlx_core::backend::Backend;
@@ -10,7 +10,7 @@ use mlx_core::model::AudioTower;
 use mlx_core::weights::WeightPolicy;
 use serde_json::Value;
 
-use crate::{Dice, golden_folder, pictures};
+use crate::{Dice, golden_folder, pictures, tensors};
 
 /// The checkpoints: with a tower, without one, and a speech recognizer.
 pub const MODELS: [&str; 3] = ["gemma4-f32", "gemma4_unified-f32", "qwen3_asr-f32"];
@@ -34,6 +34,77 @@ pub fn file(name: &str) -> Vec<u8> {
 /// If it does not load.
 pub fn load(name: &str) -> AudioTower {
     AudioTower::load(&folder(name), WeightPolicy::new(Backend::CPU, false), &mut |_, _| {}).expect("it loads")
+}
+
+/// Writes a checkpoint with the names of MLX's tools, and kernels with the channels last.
+///
+/// # Panics
+/// If the fixture is missing, or the files cannot be written.
+pub fn copy_as_mlx(name: &str, target: &Path) {
+    for file in ["config.json", "tokenizer.json", "tokenizer_config.json", "processor_config.json"] {
+        std::fs::copy(folder(name).join(file), target.join(file)).expect("a copy");
+    }
+    let tensors = tensors::read(&folder(name).join("model.safetensors"));
+    let renamed = tensors.into_iter().map(|(name, (dtype, shape, bytes))| {
+        let is_kernel = name.contains("conv") && shape.len() > 2;
+        let (shape, bytes) = if is_kernel { last(&shape, &bytes) } else { (shape, bytes) };
+        (name.strip_prefix("model.").unwrap_or(&name).to_owned(), (dtype, shape, bytes))
+    });
+    tensors::write(&target.join("model.safetensors"), &renamed.collect());
+}
+
+/// Writes the speech recognizer as it was first published: a section has most of config.json, tensors have other names, after `beginning`, and
+/// there is no tokenizer.json.
+///
+/// # Panics
+/// If the fixture is missing, or the files cannot be written.
+pub fn copy_as_first_published(beginning: &str, target: &Path) {
+    let source = folder("qwen3_asr-f32");
+    std::fs::copy(source.join("generation_config.json"), target.join("generation_config.json"))
+        .expect("a copy");
+    spell_tokenizer(&source, target);
+    let config = std::fs::read_to_string(source.join("config.json")).expect("a config");
+    let nested = format!("{{\"model_type\": \"qwen3_asr\", \"thinker_config\": {config}}}");
+    std::fs::write(target.join("config.json"), nested).expect("a config");
+    let tensors = tensors::read(&source.join("model.safetensors"));
+    let renamed = tensors.into_iter().map(|(name, tensor)| {
+        let name = name
+            .replacen("model.language_model.", "model.", 1)
+            .replacen("model.audio_tower.", "audio_tower.", 1)
+            .replacen("model.multi_modal_projector.linear_", "audio_tower.proj", 1);
+        (format!("{beginning}{name}"), tensor)
+    });
+    tensors::write(&target.join("model.safetensors"), &renamed.collect());
+}
+
+/// Writes tokenizer.json as vocab.json, merges.txt and the added tokens of `tokenizer_config.json`.
+fn spell_tokenizer(source: &Path, copy: &Path) {
+    let read = |name: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(source.join(name)).expect("a file")).expect("json")
+    };
+    let (tokenizer, mut config) = (read("tokenizer.json"), read("tokenizer_config.json"));
+    let merges = tokenizer["model"]["merges"].as_array().expect("merges").iter();
+    let merges: Vec<String> = merges
+        .map(|pair| format!("{} {}\n", pair[0].as_str().expect("text"), pair[1].as_str().expect("text")))
+        .collect();
+    let added = tokenizer["added_tokens"].as_array().expect("tokens").iter();
+    config["tokenizer_class"] = "Qwen2Tokenizer".into();
+    config["added_tokens_decoder"] =
+        added.map(|token| (token["id"].to_string(), token.clone())).collect::<serde_json::Map<_, _>>().into();
+    let write = |name: &str, text: &str| std::fs::write(copy.join(name), text).expect("writes");
+    write("vocab.json", &tokenizer["model"]["vocab"].to_string());
+    write("merges.txt", &merges.concat());
+    write("tokenizer_config.json", &config.to_string());
+}
+
+/// Returns the f32 bytes with the second axis moved to the end.
+fn last(shape: &[usize], bytes: &[u8]) -> (Vec<usize>, Vec<u8>) {
+    let (outer, channels, inner) = (shape[0], shape[1], shape[2..].iter().product::<usize>());
+    let places = (0..outer)
+        .flat_map(|row| (0..inner).flat_map(move |at| (0..channels).map(move |channel| (row, channel, at))));
+    let starts = places.map(|(row, channel, at)| 4 * ((row * channels + channel) * inner + at));
+    let moved = starts.flat_map(|start| bytes[start..start + 4].to_vec()).collect();
+    ([&shape[..1], &shape[2..], &[channels]].concat(), moved)
 }
 
 /// Starts an engine on a checkpoint.

@@ -6,6 +6,8 @@ use crate::model::{DecoderConfig, MixerKind, NormKind};
 /// The name prefix of a nested decoder: published, and in mlx-lm.
 const PUBLISHED: &str = "model.language_model.";
 const NESTED: &str = "language_model.";
+/// The name prefix of all tensors in the first files of Qwen3-ASR.
+const THINKER: &str = "thinker.";
 
 /// The norms that change. Norms of gated outputs already multiply with the weight.
 const NORMS: [&str; 5] = [
@@ -83,6 +85,7 @@ impl<'a> Adaptation<'a> {
 
     /// Returns the name of a tensor in mlx-lm.
     pub(super) fn name(self, name: &str) -> String {
+        let name = name.strip_prefix(THINKER).unwrap_or(name);
         let renamed = RENAMED.iter().find(|(family, from, _)| *family == self.family && name.contains(from));
         let name = renamed.map_or_else(|| name.to_owned(), |(_, from, to)| name.replacen(from, to, 1));
         match name.strip_prefix(PUBLISHED) {

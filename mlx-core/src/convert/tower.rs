@@ -15,12 +15,12 @@ pub(super) fn plan(tensors: BTreeMap<String, Entry>, options: &ConvertOptions) -
 
 fn planned(name: String, entry: Entry, options: &ConvertOptions) -> OutputTensor {
     let shape = entry.shape.clone();
-    let colors_last = is_published_kernel(&entry);
+    let colors_last = !name.starts_with("audio_tower.") && is_published_kernel(&entry);
     let shape = if colors_last { [&shape[..1], &shape[2..], &shape[1..2]].concat() } else { shape };
     OutputTensor { is_tower: true, colors_last, ..plain(name, vec![entry], shape, options) }
 }
 
-/// Returns true if a tensor is `[outputs, colors, ..., rows, columns]`. A kernel with 3 columns counts as converted, as in loading, and
+/// Returns true if a tensor of a vision tower is `[outputs, colors, ..., rows, columns]`. A kernel with 3 columns counts as converted, as in loading, and
 /// stays unchanged.
 fn is_published_kernel(entry: &Entry) -> bool {
     let shape = &entry.shape;
