@@ -6,7 +6,7 @@ use mlx_tests::server::Server;
 use serde_json::{Value, json};
 
 const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
-const PATH: &str = "/v1/audio/transcriptions";
+pub(crate) const PATH: &str = "/v1/audio/transcriptions";
 
 fn server(arguments: &[&str]) -> Server {
     let arguments = [&["--preload"], arguments].concat();
@@ -19,9 +19,21 @@ fn tone() -> Vec<u8> {
     wav::of_samples(&samples)
 }
 
-fn parsed((status, text): (u16, String)) -> Value {
+pub(crate) fn parsed((status, text): (u16, String)) -> Value {
     assert_eq!(status, 200, "{text}");
     serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"))
+}
+
+/// Returns the texts of the deltas of a stream, whose last event has this whole text.
+pub(crate) fn deltas(stream: &str, whole: &Value) -> Vec<String> {
+    let events: Vec<&str> = stream.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect();
+    let (last, events) = events.split_last().expect("events");
+    assert_eq!(*last, "[DONE]");
+    let events: Vec<Value> = events.iter().map(|event| serde_json::from_str(event).expect("json")).collect();
+    let (done, deltas) = events.split_last().expect("a last event");
+    assert_eq!((&done["type"], &done["text"]), (&json!("transcript.text.done"), whole));
+    assert!(deltas.iter().all(|delta| delta["type"] == "transcript.text.delta"));
+    deltas.iter().map(|delta| delta["delta"].as_str().expect("a text").to_owned()).collect()
 }
 
 /// The parameters that make the text of the random model short and the same in each request.
@@ -91,15 +103,8 @@ fn a_stream_has_deltas_and_the_whole_text() {
     let text = parsed(server.form(PATH, Some(&tone()), &FIXED))["text"].clone();
     let (status, stream) = server.form(PATH, Some(&tone()), &[&FIXED[..], &[("stream", "true")]].concat());
     assert_eq!(status, 200, "{stream}");
-    let events: Vec<&str> = stream.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect();
-    let (last, events) = events.split_last().expect("events");
-    assert_eq!(*last, "[DONE]");
-    let events: Vec<Value> = events.iter().map(|event| serde_json::from_str(event).expect("json")).collect();
-    let (done, deltas) = events.split_last().expect("a last event");
-    assert_eq!((&done["type"], &done["text"]), (&json!("transcript.text.done"), &text));
-    let sum: String = deltas.iter().filter_map(|delta| delta["delta"].as_str()).collect();
-    assert_eq!(sum.trim(), text.as_str().expect("a text"));
-    assert!(deltas.iter().all(|delta| delta["type"] == "transcript.text.delta"));
+    let deltas = deltas(&stream, &text);
+    assert_eq!(deltas.concat().trim(), text.as_str().expect("a text"));
 }
 
 #[test]

@@ -8,17 +8,13 @@ use mlx_tests::server::Server;
 use mlx_tests::{copied, golden_folder};
 use serde_json::{Value, json};
 
+use crate::http_audio::{PATH, deltas, parsed};
+
 const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
 const MODEL: &str = "qwen3_asr-f32";
-const PATH: &str = "/v1/audio/transcriptions";
 
 fn server() -> Server {
     Server::start_on(&SERVER, &folder(MODEL), &[])
-}
-
-fn parsed((status, text): (u16, String)) -> Value {
-    assert_eq!(status, 200, "{text}");
-    serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"))
 }
 
 /// Returns the text of a chat about a recording of at most three seconds.
@@ -75,15 +71,9 @@ fn a_stream_has_the_text_token_by_token() {
     let whole = parsed(server.form(PATH, Some(audio.bytes()), &[]))["text"].clone();
     let (status, stream) = server.form(PATH, Some(audio.bytes()), &[("stream", "true")]);
     assert_eq!(status, 200, "{stream}");
-    let events: Vec<&str> = stream.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect();
-    let (last, events) = events.split_last().expect("events");
-    assert_eq!(*last, "[DONE]");
-    let events: Vec<Value> = events.iter().map(|event| serde_json::from_str(event).expect("json")).collect();
-    let (done, deltas) = events.split_last().expect("a last event");
-    assert_eq!((&done["type"], &done["text"]), (&json!("transcript.text.done"), &whole));
+    let deltas = deltas(&stream, &whole);
     assert!(deltas.len() > 20, "{} deltas", deltas.len());
-    let sum: String = deltas.iter().filter_map(|delta| delta["delta"].as_str()).collect();
-    assert_eq!(json!(sum), whole);
+    assert_eq!(json!(deltas.concat()), whole);
 }
 
 #[test]

@@ -62,11 +62,13 @@ pub(crate) fn ask(engines: &Engines, question: &str, interrupt: &Interrupt) -> R
     let engine = engines.start(&guide::folder()?, &EngineOptions::single(), |_, _| {})?;
     let asked = question.trim();
     let (answer, tokens) = answer_to(&engine, asked, interrupt)?;
-    let Some(doubt) = doubt_note(asked, &tokens) else { return Ok(answer) };
-    match guide::nearest(asked, 1).first() {
-        Some(known) => Ok(format!("{doubt}\n\nTo the first: {}", answer_to(&engine, known, interrupt)?.0)),
-        None => Ok(doubt),
+    if !is_doubtful(&tokens) {
+        return Ok(answer);
     }
+    let near = guide::nearest(asked, 2);
+    let Some(first) = near.first() else { return Ok(note_about(&near)) };
+    let (answer, _) = answer_to(&engine, first, interrupt)?;
+    Ok(format!("{}\n\nThe answer to the first: {answer}", note_about(&near)))
 }
 
 /// Returns the answer of a new chat, and its tokens.
@@ -88,13 +90,17 @@ fn answer_to(
 
 /// Returns a note for an answer of the guide that is probably wrong. It lists the two nearest questions that the guide knows.
 pub(crate) fn doubt_note(question: &str, tokens: &[TokenOutput]) -> Option<String> {
-    let logprobs = tokens.iter().filter_map(|token| token.logprob.as_ref()).map(|it| it.logprob);
-    if !guide::is_uncertain(logprobs) {
-        return None;
-    }
-    let near = guide::nearest(question, 2);
+    is_doubtful(tokens).then(|| note_about(&guide::nearest(question, 2)))
+}
+
+fn is_doubtful(tokens: &[TokenOutput]) -> bool {
+    guide::is_uncertain(tokens.iter().filter_map(|token| token.logprob.as_ref()).map(|it| it.logprob))
+}
+
+/// Returns the note for a question with these nearest known questions.
+fn note_about(near: &[&str]) -> String {
     if near.is_empty() {
-        return Some("I am not sure. I know only `mlx`; `mlx --help` lists its commands.".to_owned());
+        return "I am not sure. I know only `mlx`; `mlx --help` lists its commands.".to_owned();
     }
-    Some(format!("I am not sure. Questions near yours that I know:\n  {}", near.join("\n  ")))
+    format!("I am not sure. Questions near yours that I know:\n  {}", near.join("\n  "))
 }

@@ -1,5 +1,4 @@
-//! Transcription of files, for all front ends: part by part, with one request for each. The model decides the parts: windows for Whisper, chunks
-//! for Qwen3-ASR.
+//! Transcribes files for all front ends. A file is split into parts, and each part is one request: a window for Whisper, a chunk for Qwen3-ASR.
 
 mod audio;
 mod chunks;

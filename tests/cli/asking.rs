@@ -37,7 +37,7 @@ fn the_guide_answers_a_question_or_says_that_it_is_not_sure() {
         stdout(&unsure).lines().filter(|line| line.starts_with("  ")).map(str::to_owned).collect();
     assert_eq!(named.len(), 2, "{}", stdout(&unsure));
     let unsure = stdout(&unsure);
-    let (_, shown) = unsure.split_once("\n\nTo the first: ").unwrap_or_else(|| panic!("{unsure}"));
+    let (_, shown) = unsure.split_once("\n\nThe answer to the first: ").unwrap_or_else(|| panic!("{unsure}"));
     // Each of these questions has an answer. That of the first is shown.
     let answers = named.iter().map(|question| {
         let answer = mlx_at(home.path(), &["ask", question.trim()], "");

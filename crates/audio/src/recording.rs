@@ -11,7 +11,7 @@ use crate::samples::decode_resampled;
 const BLOCK: usize = SAMPLE_RATE as usize / 100;
 /// The blocks of the shortest pause.
 const PAUSE_BLOCKS: usize = 10;
-/// The maximum samples at the end of a chunk in which a quiet point is searched: 10 seconds.
+/// A quiet point is searched in this many samples at the end of a chunk: 10 seconds.
 const SEARCHED: usize = 10 * SAMPLE_RATE as usize;
 
 /// The samples of a file at 16 kHz, and a position in them.
@@ -67,8 +67,7 @@ impl Recording {
         size_of::<f32>() * self.samples.capacity()
     }
 
-    /// Returns the samples from the position on, at most as many as play for `seconds`. If more follow, the chunk ends at the quietest point of
-    /// its last part. Empty at the end.
+    /// Returns the next chunk: at most `seconds` from the position on. A chunk before the end of the file ends at a quiet point. Empty at the end.
     pub fn chunk(&self, seconds: u32) -> &[f32] {
         let ahead = &self.samples[self.position - self.first..];
         let most = (seconds as usize * SAMPLE_RATE as usize).max(1);
@@ -94,8 +93,7 @@ fn in_seconds(samples: usize) -> f64 {
     samples as f64 / f64::from(SAMPLE_RATE)
 }
 
-/// Returns the middle of the quietest 100 ms near the end of a chunk, and of several equal ones the last. A chunk without space for a pause ends
-/// at its end.
+/// Returns the middle of the quietest 100 ms near the end of a chunk; on a tie, of the last. A chunk shorter than a pause is not cut.
 fn quiet_point(chunk: &[f32]) -> usize {
     let start = chunk.len() - SEARCHED.min(chunk.len() / 2);
     let loudness = |block: &[f32]| block.iter().map(|sample| sample.abs()).sum::<f32>();

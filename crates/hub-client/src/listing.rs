@@ -167,7 +167,7 @@ impl HubFile {
     }
 }
 
-/// Returns true for weights, including those of a file that the model may not need.
+/// Returns true for the name of a weights file. A download may not need all of them.
 pub(crate) fn is_weights(path: &str) -> bool {
     let is_safetensors = !path.contains('/')
         && Path::new(path).extension().is_some_and(|extension| extension == "safetensors");

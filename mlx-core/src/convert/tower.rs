@@ -20,8 +20,8 @@ fn planned(name: String, entry: Entry, options: &ConvertOptions) -> OutputTensor
     OutputTensor { is_tower: true, colors_last, ..plain(name, vec![entry], shape, options) }
 }
 
-/// Returns true if a tensor of a vision tower is `[outputs, colors, ..., rows, columns]`. A kernel with 3 columns counts as converted, as in loading, and
-/// stays unchanged.
+/// Returns true if a tensor of a vision tower is `[outputs, colors, ..., rows, columns]`. A kernel with 3 columns counts as converted, as in
+/// loading, and stays unchanged.
 fn is_published_kernel(entry: &Entry) -> bool {
     let shape = &entry.shape;
     shape.len() > 3 && shape[1] == 3 && shape.last() != Some(&3) && float_dtype(entry.dtype).is_some()

@@ -1,4 +1,4 @@
-//! The languages that Qwen3-ASR recognizes, and the joints of their texts.
+//! The languages that Qwen3-ASR recognizes, and which of them put spaces between sentences.
 
 use super::languages::language_name;
 
@@ -27,7 +27,8 @@ fn name(code: &str) -> String {
     name[..1].to_uppercase() + &name[1..]
 }
 
-/// Returns true if a space separates text that ends with `before` from text that begins with `after`. Chinese, Japanese and Thai need none.
+/// Returns true if two texts need a space between them, given the last character of the first and the first character of the second. Chinese,
+/// Japanese and Thai use no spaces.
 pub(crate) fn needs_space(before: char, after: char) -> bool {
     let is_unspaced = |letter: char| {
         matches!(u32::from(letter),

@@ -1,4 +1,4 @@
-//! Reads the answers of Qwen3-ASR, `language English<asr_text>Hello.`, while they arrive. Invariant: pure.
+//! A streaming parser for the answers of Qwen3-ASR, such as `language English<asr_text>Hello.` Invariant: pure.
 
 use std::mem::take;
 
@@ -14,7 +14,7 @@ pub(crate) fn answer_in(language: &str) -> String {
     format!("{BEFORE_LANGUAGE}{language}{BEFORE_TEXT}")
 }
 
-/// Splits an answer into its language and its text. Deltas may end anywhere; the result is always that of the whole answer.
+/// Splits an answer into language and text. The result does not depend on where the deltas are cut.
 #[derive(Debug, Default)]
 pub(crate) struct TranscriptReader {
     /// The answer so far, until its text begins.
@@ -27,17 +27,17 @@ pub(crate) struct TranscriptReader {
 }
 
 impl TranscriptReader {
-    /// Returns a reader of an answer that has only text, since the prompt has its beginning.
+    /// Returns a reader for an answer without a language. The prompt names it.
     pub(crate) fn of_text() -> Self {
         Self { is_text: true, ..Self::default() }
     }
 
-    /// The model's name of the language, once it is known. `None` if the model heard none.
+    /// The model's name of the language, once it has arrived. `None` if the model detected none.
     pub(crate) fn language(&self) -> Option<&str> {
         self.language.as_deref()
     }
 
-    /// Takes the next part of the answer. Returns the text that is certain now, without spaces around the whole text.
+    /// Reads a delta. Returns the text in it. Spaces at both ends of the whole text are removed.
     pub(crate) fn push(&mut self, delta: &str) -> String {
         if self.is_text {
             return self.text(delta);
@@ -56,7 +56,7 @@ impl TranscriptReader {
         self.begin(&text)
     }
 
-    /// Takes the end of the answer. Returns the rest of the text: an answer without a language is text.
+    /// Ends the answer. Returns the rest of the text. An answer without a language is all text.
     pub(crate) fn finish(&mut self) -> String {
         let text = take(&mut self.head);
         self.begin(&text)

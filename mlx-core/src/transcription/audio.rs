@@ -1,4 +1,4 @@
-//! The audio of a file in the form that the model needs.
+//! Decoded audio: features for Whisper, samples for Qwen3-ASR.
 
 use mlx_audio::{Limits, LogMel, Recording};
 

@@ -1,4 +1,5 @@
-//! The chunks of Qwen3-ASR: each is the recording of a chat of its own, whose answer is the text.
+//! Transcription with Qwen3-ASR. The recording is cut into chunks, and each chunk is sent to the model as a chat request. The answer is the
+//! text of the chunk.
 
 use std::mem::take;
 use std::slice;
@@ -19,11 +20,12 @@ use crate::speech::{TranscriptReader, answer_in, compression_ratio, needs_space,
 /// The maximum seconds of a chunk. The reference implementation uses this length for texts with times.
 const LONGEST: u32 = 180;
 
-/// The maximum tokens of an answer: a few, and so many per second. Fast speech in any language has fewer, so only repetitions end by it.
+/// The token limit of an answer: a fixed number plus a number per second. Fast speech in any language has fewer tokens, so only a model that
+/// repeats itself reaches the limit.
 const ANSWER_TOKENS: usize = 32;
 const TOKENS_PER_SECOND: usize = 20;
 
-/// A recording, and the request for its current chunk.
+/// A recording and the state of its current chunk.
 pub(super) struct Chunks {
     engine: Engine,
     recording: Recording,
@@ -32,18 +34,19 @@ pub(super) struct Chunks {
     temperature: f32,
     /// The tokens of the prompt, with one placeholder for the audio.
     prompt: Vec<u32>,
-    /// The seconds that a chunk has at most.
+    /// The maximum seconds of a chunk.
     longest: u32,
-    /// True if the request names the language, so that answers are only text.
+    /// True if the request names the language. Answers then have no language before the text.
     is_forced: bool,
     language: Option<String>,
-    /// The number of segments so far, and the last letter of their texts.
+    /// The number of segments so far.
     segments: usize,
+    /// The last character of their text.
     last: Option<char>,
     answer: Answer,
 }
 
-/// The answer about the current chunk, as far as it is known.
+/// The part of the answer that has arrived.
 #[derive(Default)]
 struct Answer {
     /// The samples of the chunk.
@@ -55,16 +58,14 @@ struct Answer {
 }
 
 impl Chunks {
-    /// Prepares the prompt of all chunks. The options were checked.
+    /// Encodes the prompt that all chunks share. The caller has checked the options.
     pub(super) fn new(
         engine: &Engine,
         recording: Recording,
         options: &TranscriptionOptions,
         base: RequestOptions,
     ) -> Result<Self> {
-        let language = options.language.as_deref().map(recognized_language).transpose();
-        let language = language
-            .map_err(|known| Error::request("language", format!("is none of the model's: {known}")))?;
+        let language = options.language.as_deref().and_then(|code| recognized_language(code).ok());
         let audio = Message { parts: vec![Part::Audio(Audio::file(Vec::new()))], ..Message::user("") };
         // The model was trained with a system message, also an empty one.
         let context = Message::system(options.prompt.as_deref().unwrap_or_default().trim());
@@ -106,16 +107,20 @@ impl Chunks {
         })
     }
 
-    /// Adds text to the answer. Returns it with a space before it if the language needs one after the last chunk.
+    /// Appends text to the answer and returns it. Inserts a space between two chunks if their language uses spaces.
     fn add(&mut self, text: String) -> String {
         let Some(first) = text.chars().next() else { return text };
-        let is_joint = self.answer.text.is_empty() && self.last.is_some_and(|last| needs_space(last, first));
-        let text = if is_joint { format!(" {text}") } else { text };
+        let begins = self.answer.text.is_empty();
+        let text = if begins && self.last.is_some_and(|last| needs_space(last, first)) {
+            format!(" {text}")
+        } else {
+            text
+        };
         self.answer.text.push_str(&text);
         text
     }
 
-    /// Takes the end of the answer. Returns its last text, and its segment unless the chunk has no speech.
+    /// Ends the chunk. Returns the last text and the segment. A chunk without speech has no segment.
     fn end(&mut self, finished: &Finished) -> Result<Progress> {
         if let Some(error) = failure(&finished.reason) {
             return Err(error);

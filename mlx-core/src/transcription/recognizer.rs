@@ -1,4 +1,4 @@
-//! The steps of a transcription that depend on the model.
+//! The part of a transcription that depends on the model.
 
 use super::segment::Segment;
 use crate::engine::{Event, FinishReason, RequestOptions};
@@ -7,13 +7,13 @@ use crate::error::{Error, Result};
 /// The result of an event of a request.
 #[derive(Debug, Default, PartialEq)]
 pub struct Progress {
-    /// The text that is certain now. The deltas of a file are the texts of its segments.
+    /// The new text. Concatenated, the deltas of a file are the texts of its segments.
     pub delta: String,
-    /// The segments of the part, at its last event.
+    /// The segments of a part. They come with its last event.
     pub segments: Vec<Segment>,
 }
 
-/// The steps that depend on the model.
+/// Transcribes a file with one kind of model.
 pub(super) trait Recognizer: Send {
     /// Returns the lower-case name of the language of the text, once it is known.
     fn language(&self) -> Option<String>;
